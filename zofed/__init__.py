@@ -1,0 +1,20 @@
+"""zofed: a JAX functional simulator for federated zeroth-order optimisation."""
+
+from zofed.algorithms import fedavg, fedzo
+from zofed.base import Algorithm, Client, ClientData, Cohort, LocalInfo, RoundInfo, State, dimension
+from zofed.simulate import Trace, simulate
+
+__all__ = [
+    "Algorithm",
+    "Client",
+    "ClientData",
+    "Cohort",
+    "LocalInfo",
+    "RoundInfo",
+    "State",
+    "Trace",
+    "dimension",
+    "fedavg",
+    "fedzo",
+    "simulate",
+]

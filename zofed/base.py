@@ -1,0 +1,189 @@
+"""The types that every part of zofed shares: clients, cohorts, algorithms."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = [
+    "Algorithm",
+    "Client",
+    "ClientData",
+    "Cohort",
+    "LocalInfo",
+    "LossFn",
+    "Params",
+    "RoundInfo",
+    "State",
+    "dimension",
+    "per_client_mean",
+]
+
+Params = Any
+"""A pytree of arrays."""
+
+LossFn = Callable[[Params, Any], jax.Array]
+"""`loss_fn(params, batch) -> losses`, one per example of the batch; the engine averages."""
+
+
+def dimension(params: Params) -> int:
+    """Number of entries of all leaves together, the paper's d.
+
+    Example:
+        >>> dimension({"weights": jnp.zeros((10, 784)), "bias": jnp.zeros(10)})
+        7850
+    """
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+class Client(NamedTuple):
+    """One client's view of the data: its slice of the flat arrays of all clients.
+
+    Under a map over clients the flat arrays are shared and only `id`, `offset` and `size` differ.
+    """
+
+    id: jax.Array
+    samples: Any
+    offset: jax.Array
+    size: jax.Array
+    max_size: int
+
+    def take(self, indices: jax.Array) -> Any:
+        """The samples at `indices` in `[0, size)` of this client: one gather."""
+        return jax.tree.map(lambda field: field[self.offset + indices], self.samples)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class ClientData:
+    """Data of all clients without padding: client i owns `offsets[i] : offsets[i] + sizes[i]`.
+
+    Attributes:
+        samples: pytree of arrays with one leading axis, the samples of client 0, then of client 1 ...
+        offsets: int32[num_clients].
+        sizes: int32[num_clients], each at least 1.
+        max_size: the largest size; static, so that shapes can depend on it.
+
+    Example:
+        >>> data = ClientData.from_partition({"x": np.arange(5.0)}, [[4, 0], [1, 2, 3]])
+        >>> data.samples["x"], data.num_clients, data.max_size
+        (Array([4., 0., 1., 2., 3.], dtype=float32), 2, 3)
+    """
+
+    samples: Any
+    offsets: jax.Array
+    sizes: jax.Array
+    max_size: int = field(metadata={"static": True})
+
+    @classmethod
+    def from_partition(cls, samples: Any, indices: Sequence[Any]) -> "ClientData":
+        """Gathers `samples` (leading axis = sample) into contiguous clients; `indices[i]` are client i's.
+
+        Raises:
+            ValueError: there is no client, or a client has no sample.
+        """
+        sizes = np.array([len(own) for own in indices], np.int32)
+        if sizes.size == 0:
+            raise ValueError("indices is empty: at least one client is needed")
+        if sizes.min() == 0:
+            empty = np.flatnonzero(sizes == 0).tolist()
+            raise ValueError(f"clients {empty} have no sample; every client needs at least 1")
+        order = np.concatenate([np.asarray(own, np.int64) for own in indices])
+        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+        gathered = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[order]), samples)
+        return cls(gathered, jnp.asarray(offsets), jnp.asarray(sizes), int(sizes.max()))
+
+    @property
+    def num_clients(self) -> int:
+        return self.sizes.shape[0]
+
+    def client(self, id: jax.Array) -> Client:
+        """The view of client `id` (a traced scalar)."""
+        return Client(id, self.samples, self.offsets[id], self.sizes[id], self.max_size)
+
+
+def per_client_mean(values: jax.Array, clients: ClientData) -> jax.Array:
+    """Mean over clients of each client's mean of `values`, one per sample: f(x) of FedZO, (1).
+
+    Example:
+        >>> data = ClientData.from_partition(np.zeros(3), [[0], [1, 2]])
+        >>> per_client_mean(jnp.array([6.0, 1.0, 3.0]), data)
+        Array(4., dtype=float32)
+    """
+    share = 1.0 / (clients.num_clients * clients.sizes.astype(values.dtype))
+    weights = jnp.repeat(share, clients.sizes, total_repeat_length=values.shape[0])
+    return jnp.sum(weights * values)
+
+
+class Cohort(NamedTuple):
+    """Who takes part in a round.
+
+    Attributes:
+        ids: int32[slots], the participants first; what follows them is ignored.
+        count: number of participants: a Python int where it is always the same, else a traced int32.
+        gain: complex64[slots] channel coefficients of `ids`, or None where there is no channel.
+    """
+
+    ids: jax.Array
+    count: int | jax.Array
+    gain: jax.Array | None = None
+
+
+class LocalInfo(NamedTuple):
+    """What one client's work of a round was like; scalars, averaged over the participants."""
+
+    loss: jax.Array
+    """Mean loss of the batches, at the points where the client queried them."""
+    zero_differences: jax.Array
+    """Fraction of finite differences that are exactly zero: round-off swallowed them."""
+
+
+class RoundInfo(NamedTuple):
+    """Diagnostics of a round."""
+
+    local: LocalInfo
+    """Averages over the participants whose result was finite."""
+    cohort_size: jax.Array
+    """Participants, whether their result was finite or not."""
+    nonfinite: jax.Array
+    """Participants whose result was masked out because it was not finite."""
+    link: Any
+    """What the aggregation reports (a NamedTuple of scalars, or `()`)."""
+
+
+class State(NamedTuple):
+    """What the next round needs."""
+
+    server: Any
+    """The server's state; holds the model."""
+    memory: Any
+    """What each client keeps between rounds: leaves with a leading client axis, or `()`."""
+    round: jax.Array
+    """int32, number of rounds done."""
+
+
+class Algorithm(NamedTuple):
+    """A federated algorithm as pure functions, safe under jit, vmap and scan.
+
+    `simulate` draws the cohort, maps `local` over it, masks non-finite results, reduces what the
+    clients send with the aggregation and calls `server`.
+
+    Attributes:
+        init: `(params, num_clients) -> State`.
+        local: `(keys, server, memory_i, client_i) -> (payload, memory_i, LocalInfo)`, one client's round.
+            `keys` are the round's `zofed.rng.RoundKeys`.
+        server: `(keys, state, aggregate, cohort) -> server`, the server's next state.
+        params: `State -> Params`, the model to evaluate.
+        sample_cohort: `(keys, num_clients) -> Cohort`.
+        aggregation: the `zofed.aggregation.Aggregation` between `local` and `server`.
+    """
+
+    init: Callable[[Params, int], State]
+    local: Callable[..., tuple[Any, Any, LocalInfo]]
+    server: Callable[..., Any]
+    params: Callable[[State], Params]
+    sample_cohort: Callable[..., Cohort]
+    aggregation: Any

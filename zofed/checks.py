@@ -1,0 +1,88 @@
+"""Checks of settings before anything compiles: each error names the setting, its value and what is allowed."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = ["Rate", "choice", "count", "nonnegative", "positive", "rate", "rate_at"]
+
+Rate = float | jax.Array | Callable[[Any], Any]
+"""A number (it may be traced) or a schedule: round -> number, such as those of optax."""
+
+
+def positive(name: str, value: Any) -> None:
+    """Raises ValueError unless `value` is a finite number above 0; a tracer passes.
+
+    Example:
+        >>> positive("smoothing", -1e-3)
+        Traceback (most recent call last):
+        ValueError: smoothing=-0.001; allowed: a finite number > 0
+    """
+    _check_number(name, value, lambda numbers: numbers > 0, "a finite number > 0")
+
+
+def nonnegative(name: str, value: Any) -> None:
+    """Raises ValueError unless `value` is a finite number, 0 or above; a tracer passes."""
+    _check_number(name, value, lambda numbers: numbers >= 0, "a finite number >= 0")
+
+
+def _check_number(name: str, value: Any, holds: Callable[[np.ndarray], Any], allowed: str) -> None:
+    if isinstance(value, jax.core.Tracer):
+        return
+    try:
+        numbers = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={value!r}; allowed: {allowed}") from None
+    if not (np.isfinite(numbers).all() and np.all(holds(numbers))):
+        raise ValueError(f"{name}={value}; allowed: {allowed}")
+
+
+def rate(name: str, value: Rate) -> None:
+    """Like `positive`, but a schedule passes."""
+    if not callable(value):
+        positive(name, value)
+
+
+def rate_at(value: Rate, round: Any) -> Any:
+    """The rate of a round: the schedule's value, or the number itself."""
+    return value(round) if callable(value) else value
+
+
+def count(name: str, value: Any, at_least: int = 1, at_most: int | None = None, limit: str = "") -> int:
+    """`value` as an int in [at_least, at_most]; a count sets shapes, so it cannot be traced.
+
+    Args:
+        limit: name of the setting that gives `at_most`, for the message.
+
+    Example:
+        >>> count("cohort_size", 12, at_most=10, limit="num_clients")
+        Traceback (most recent call last):
+        ValueError: cohort_size=12; allowed: an integer from 1 to 10 (num_clients)
+    """
+    allowed = f"an integer from {at_least}" + (" up" if at_most is None else f" to {at_most}")
+    allowed += f" ({limit})" if limit else ""
+    if isinstance(value, jax.core.Tracer):
+        raise ValueError(f"{name} is traced; it sets shapes: give {allowed} as a Python int, and sweep it by groups")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name}={value!r}; allowed: {allowed}") from None
+    if isinstance(value, bool) or number < at_least or (at_most is not None and number > at_most):
+        raise ValueError(f"{name}={value!r}; allowed: {allowed}")
+    return number
+
+
+def choice(name: str, value: Any, allowed: Any) -> Any:
+    """`value` if it is one of the names in `allowed`.
+
+    Example:
+        >>> choice("difference", "backward", ["forward", "central"])
+        Traceback (most recent call last):
+        ValueError: difference='backward'; allowed: 'central', 'forward'
+    """
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r}; allowed: {', '.join(repr(name) for name in sorted(allowed))}")
+    return value

@@ -1,0 +1,193 @@
+"""Zeroth-order gradient estimators: function values in, scalars and the gradient they make out.
+
+    gradient = scale(dim) / num_directions * sum_p  g_p * z_p
+
+`g_p` is a raw finite difference along z_p; scale and 1 / num_directions are applied here and nowhere else.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from zofed import checks
+from zofed.base import LossFn, Params, dimension
+from zofed.directions import Direction, Directions
+
+__all__ = ["DIFFERENCES", "Estimate", "Estimator", "central", "estimator", "forward", "jvp"]
+
+Losses = Callable[[Params], jax.Array]
+"""Params -> the losses of one batch, one per example, in float32 or wider."""
+
+
+class Estimate(NamedTuple):
+    """What an estimator returns.
+
+    Attributes:
+        scalars: raw finite differences, one per direction, in the order of the directions.
+        gradient: pytree like params, float32 or wider.
+        loss: mean loss of the batch at the points that were queried.
+    """
+
+    scalars: jax.Array
+    gradient: Params
+    loss: jax.Array
+
+
+Estimator = Callable[[Callable[[jax.Array], jax.Array], Params, Any], Estimate]
+"""`(direction_key, params, batch) -> Estimate`; `direction_key(p)` is the key of direction p."""
+
+
+def move(params: Params, direction: Direction, length: jax.Array | float) -> Params:
+    """params + length * direction, in the dtypes of params."""
+    step = length * direction.factor
+    return jax.tree.map(
+        lambda leaf, raw: leaf + (step.astype(raw.dtype) * raw).astype(leaf.dtype), params, direction.raw
+    )
+
+
+class Difference(NamedTuple):
+    """How a scalar is made from function values.
+
+    Attributes:
+        needs_base: whether `scalar` uses the losses at `params`, which all directions share.
+        scalar: `(losses, params, base, direction, smoothing) -> (scalar, mean loss)`.
+    """
+
+    needs_base: bool
+    scalar: Callable[..., tuple[jax.Array, jax.Array]]
+
+
+def forward() -> Difference:
+    """g = (F(x + mu z) - F(x)) / mu, averaged over the batch: FedZO (II-B), DeComFL (3). num_directions + 1 queries."""
+
+    def scalar(losses: Losses, params: Params, base: jax.Array, direction: Direction, smoothing: Any) -> Any:
+        # Subtracting example by example keeps the round-off of the mean out of the small difference.
+        difference = losses(move(params, direction, smoothing)) - base
+        return jnp.mean(difference) / smoothing, jnp.mean(base)
+
+    return Difference(True, scalar)
+
+
+def central() -> Difference:
+    """g = (F(x + mu z) - F(x - mu z)) / (2 mu): bias O(mu^2) rather than O(mu), 2 num_directions queries."""
+
+    def scalar(losses: Losses, params: Params, base: jax.Array, direction: Direction, smoothing: Any) -> Any:
+        del base
+        above = losses(move(params, direction, smoothing))
+        below = losses(move(params, direction, -smoothing))
+        return jnp.mean(above - below) / (2 * smoothing), jnp.mean(above + below) / 2
+
+    return Difference(False, scalar)
+
+
+def jvp() -> Difference:
+    """g = <grad F(x), z> by forward-mode differentiation: gradient projection, DeComFL Algorithm 5. No smoothing."""
+
+    def scalar(losses: Losses, params: Params, base: jax.Array, direction: Direction, smoothing: Any) -> Any:
+        del base, smoothing
+        tangent = jax.tree.map(
+            lambda leaf, raw: (direction.factor.astype(raw.dtype) * raw).astype(leaf.dtype), params, direction.raw
+        )
+        value, slope = jax.jvp(lambda x: jnp.mean(losses(x)), (params,), (tangent,))
+        return slope, value
+
+    return Difference(False, scalar)
+
+
+DIFFERENCES: dict[str, Callable[[], Difference]] = {"forward": forward, "central": central, "jvp": jvp}
+"""Differences by the name that configs use."""
+
+
+def estimator(
+    loss_fn: LossFn,
+    directions: Directions,
+    num_directions: int,
+    smoothing: float | jax.Array,
+    difference: Difference | None = None,
+    per_sample: bool = False,
+    chunk: int | None = None,
+) -> Estimator:
+    """The mini-batch estimator of FedZO, (II-B), and of DeComFL with P > 1 (Algorithm 4).
+
+    Args:
+        loss_fn: per-example losses.
+        directions: their law, for instance `zofed.directions.sphere()`.
+        num_directions: b2 or P.
+        smoothing: mu; may be traced.
+        difference: `forward()` (default), `central()` or `jvp()`.
+        per_sample: each example of a batch has num_directions directions of its own, number
+            `example * num_directions + p`. Their variance then falls with the batch size too; with shared directions
+            (the papers' algorithms) only data noise does.
+        chunk: how many directions are held at once; None holds all, 1 keeps memory at O(dim).
+
+    Returns:
+        An `Estimator`.
+
+    Raises:
+        ValueError: a setting is out of range.
+
+    Example:
+        >>> from zofed import rng
+        >>> from zofed.directions import coordinate
+        >>> loss = lambda x, batch: 0.5 * jnp.sum(x**2) * jnp.ones(1)
+        >>> estimate = estimator(loss, coordinate(), num_directions=3, smoothing=1e-2, difference=central())
+        >>> result = estimate(lambda p: rng.seed_key(p), jnp.array([1.0, -2.0, 0.5]), None)
+        >>> jnp.round(result.gradient, 3)
+        Array([ 1. , -2. ,  0.5], dtype=float32)
+    """
+    num_directions = checks.count("num_directions", num_directions)
+    checks.positive("smoothing", smoothing)
+    chunk = None if chunk is None else checks.count("direction chunk", chunk)
+    difference = forward() if difference is None else difference
+
+    def losses_of(batch: Any) -> Losses:
+        def losses(params: Params) -> jax.Array:
+            values = loss_fn(params, batch)
+            return values.astype(jnp.promote_types(values.dtype, jnp.float32))
+
+        return losses
+
+    def estimate(direction_key: Callable[[jax.Array], jax.Array], params: Params, batch: Any) -> Estimate:
+        base = losses_of(batch)(params) if difference.needs_base else None
+        total = num_directions * (jax.tree.leaves(batch)[0].shape[0] if per_sample else 1)
+
+        def one(number: jax.Array) -> tuple[jax.Array, jax.Array, Direction]:
+            direction = directions.sample(direction_key(number), number, params)
+            own_batch, own_base = batch, base
+            if per_sample:
+                example = jax.lax.div(number, jnp.int32(num_directions))
+                own_batch = jax.tree.map(lambda leaf: leaf[example][None], batch)
+                own_base = None if base is None else base[example][None]
+            scalar, loss = difference.scalar(losses_of(own_batch), params, own_base, direction, smoothing)
+            return scalar, loss, direction
+
+        def accumulate(gradient: Params, numbers: jax.Array) -> tuple[Params, tuple[jax.Array, jax.Array]]:
+            scalars, losses, drawn = jax.vmap(one)(numbers)
+            weights = scalars * drawn.factor
+            add = lambda sum_, raw: sum_ + jnp.tensordot(weights.astype(raw.dtype), raw, axes=1)  # noqa: E731
+            return jax.tree.map(add, gradient, drawn.raw), (scalars, losses)
+
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32)), params)
+        gradient, (scalars, losses) = _scan_chunks(accumulate, zeros, total, chunk)
+        weight = directions.scale(dimension(params)) / total
+        gradient = jax.tree.map(lambda leaf: leaf * jnp.asarray(weight, leaf.dtype), gradient)
+        return Estimate(scalars, gradient, jnp.mean(losses))
+
+    return estimate
+
+
+def _scan_chunks(step: Callable[..., Any], carry: Any, total: int, chunk: int | None) -> tuple[Any, Any]:
+    """`lax.scan` of `step(carry, numbers)` over 0 .. total - 1 in chunks; the last one may be shorter."""
+    chunk = min(chunk or total, total)
+    num_full, rest = divmod(total, chunk)
+    numbers = jnp.arange(total, dtype=jnp.int32)
+    if num_full == 1 and rest == 0:
+        return step(carry, numbers)
+    carry, outputs = jax.lax.scan(step, carry, numbers[: num_full * chunk].reshape(num_full, chunk))
+    outputs = jax.tree.map(lambda leaf: leaf.reshape(-1), outputs)
+    if rest:
+        carry, last = step(carry, numbers[num_full * chunk :])
+        outputs = jax.tree.map(lambda head, tail: jnp.concatenate([head, tail]), outputs, last)
+    return carry, outputs

@@ -1,0 +1,221 @@
+"""Random streams: keys that are a protocol, and the draws of `jax.random` bit for bit but faster on CPU.
+
+A key depends on (seed; round, stream; step, direction, client; leaf) and on nothing else, so that a draw is the same
+in any chunk, on any device, in any cell of a sweep, at the client and at the server. One rule makes every key:
+
+    fold(key, low, high) = threefry(key, (high, low)),
+
+of which `jax.random.fold_in(key, low)` is the case high = 0. A key is folded further or drawn from, never both.
+"""
+
+import enum
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+__all__ = [
+    "RoundKeys",
+    "Stream",
+    "bits",
+    "fold",
+    "init_key",
+    "leaf_keys",
+    "materialise",
+    "normal",
+    "rademacher",
+    "round_keys",
+    "seed_key",
+    "threefry2x32",
+    "uniform",
+]
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = np.uint32(0x1BD11BDA)
+
+
+def threefry2x32(
+    key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    """Threefry-2x32 with its 20 rounds written out, so that XLA fuses them into one loop over registers.
+
+    Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. JAX's own CPU lowering loops over arrays in
+    memory and is several times slower; the bits are the same.
+
+    Args:
+        key: two uint32 words.
+        counter: two uint32 arrays of one shape.
+
+    Returns:
+        Two uint32 arrays of the counter's shape.
+    """
+    schedule = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
+    x0, x1 = counter[0] + schedule[0], counter[1] + schedule[1]
+    for block in range(5):
+        for rotation in _ROTATIONS[block % 2]:
+            x0 = x0 + x1
+            x1 = ((x1 << np.uint32(rotation)) | (x1 >> np.uint32(32 - rotation))) ^ x0
+        x0 = x0 + schedule[(block + 1) % 3]
+        x1 = x1 + schedule[(block + 2) % 3] + np.uint32(block + 1)
+    return x0, x1
+
+
+def seed_key(seed: int | jax.Array) -> jax.Array:
+    """The key of a run: `jax.random.key(seed)` with threefry, whatever JAX's default generator is.
+
+    Example:
+        >>> jax.random.key_data(seed_key(7))
+        Array([0, 7], dtype=uint32)
+    """
+    return jax.random.key(seed, impl="threefry2x32")
+
+
+def fold(key: jax.Array, low: int | jax.Array, high: int | jax.Array = 0) -> jax.Array:
+    """The child of `key` numbered (high, low), both in [0, 2^32): a bijection for a given key.
+
+    Example:
+        >>> key = seed_key(0)
+        >>> bool(fold(key, 3) == jax.random.fold_in(key, 3))
+        True
+    """
+    words = jax.random.key_data(key)
+    counter = jnp.asarray(high, jnp.uint32), jnp.asarray(low, jnp.uint32)
+    folded = threefry2x32((words[..., 0], words[..., 1]), jnp.broadcast_arrays(*counter))
+    return jax.random.wrap_key_data(jnp.stack(folded, axis=-1), impl="threefry2x32")
+
+
+class Stream(enum.IntEnum):
+    """The independent streams of a round. Numbered from 1: number 0 is what `jax.random.fold_in` makes."""
+
+    INIT = 1
+    DATA = 2
+    COHORT = 3
+    DIRECTION = 4
+    CHANNEL = 5
+    CODEC = 6
+    EVAL = 7
+
+
+class RoundKeys(NamedTuple):
+    """The round's number and one key per stream. Children: `fold(keys.data, step, client_id)` and the like.
+
+    `seed` is the run's own key, a parent only.
+    """
+
+    round: jax.Array
+    seed: jax.Array
+    data: jax.Array
+    cohort: jax.Array
+    direction: jax.Array
+    channel: jax.Array
+    codec: jax.Array
+    eval: jax.Array
+
+
+def round_keys(seed_key: jax.Array, round: int | jax.Array) -> RoundKeys:
+    """The keys of one round of a run.
+
+    Example:
+        >>> keys = round_keys(seed_key(0), 5)
+        >>> bool(keys.data == fold(seed_key(0), 5, Stream.DATA))
+        True
+    """
+    streams = (Stream.DATA, Stream.COHORT, Stream.DIRECTION, Stream.CHANNEL, Stream.CODEC, Stream.EVAL)
+    keys = (fold(seed_key, round, stream) for stream in streams)
+    return RoundKeys(jnp.asarray(round, jnp.int32), seed_key, *keys)
+
+
+def init_key(seed_key: jax.Array) -> jax.Array:
+    """The key of a run's initial model."""
+    return fold(seed_key, 0, Stream.INIT)
+
+
+def leaf_keys(key: jax.Array, like: Any) -> Any:
+    """One key per leaf of `like`, from a fixed hash (CRC-32) of the leaf's path: adding a leaf moves no other's draw.
+
+    Raises:
+        ValueError: two paths have one hash.
+    """
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(like)[0]]
+    hashes = [zlib.crc32(jax.tree_util.keystr(path).encode()) for path in paths]
+    if len(set(hashes)) < len(hashes):
+        raise ValueError(f"two parameter paths among {[jax.tree_util.keystr(p) for p in paths]} share a hash; rename one")
+    return jax.tree.unflatten(jax.tree.structure(like), [fold(key, leaf_hash, 1) for leaf_hash in hashes])
+
+
+def _use_jax_random() -> bool:
+    """Whether `jax.random` must draw: its bits are another function where partitionable threefry is off."""
+    return not jax.config.jax_threefry_partitionable
+
+
+def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """uint32 random bits, equal to `jax.random.bits(key, shape)`."""
+    if _use_jax_random() or math.prod(shape) == 0:
+        return jax.random.bits(key, shape)
+    x0, x1 = threefry2x32(_words(key), _counters(shape))
+    return x0 ^ x1
+
+
+def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    words = jax.random.key_data(key)
+    return words[0], words[1]
+
+
+def _counters(shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """High and low words of the flat index, as `jax.random` counts."""
+    size = math.prod(shape)
+    if size > 2**32:
+        raise ValueError(f"shape {shape} has {size} entries; a draw has at most 2^32: draw the leaf in slices")
+    flat = lax.iota(jnp.uint32, size)
+    return jnp.zeros(shape, jnp.uint32), flat.reshape(shape)
+
+
+def uniform(
+    key: jax.Array, shape: tuple[int, ...] = (), minval: float = 0.0, maxval: float = 1.0
+) -> jax.Array:
+    """float32 uniform on [minval, maxval), equal to `jax.random.uniform(key, shape)`."""
+    random_bits = bits(key, shape)
+    mantissa = (random_bits >> np.uint32(9)) | np.float32(1).view(np.uint32)
+    floats = lax.bitcast_convert_type(mantissa, jnp.float32) - np.float32(1)
+    low, high = np.float32(minval), np.float32(maxval)
+    return jnp.maximum(low, floats * (high - low) + low)
+
+
+def normal(key: jax.Array, shape: tuple[int, ...] = (), dtype: Any = jnp.float32) -> jax.Array:
+    """Standard normals, float32 equal to `jax.random.normal(key, shape)`; other dtypes are left to `jax.random`.
+
+    Example:
+        >>> bool(jnp.all(normal(seed_key(1), (3,)) == jax.random.normal(seed_key(1), (3,))))
+        True
+    """
+    if jnp.dtype(dtype) != jnp.float32 or _use_jax_random():
+        return jax.random.normal(key, shape, dtype)
+    low = np.nextafter(np.float32(-1), np.float32(0))
+    return np.float32(np.sqrt(2)) * lax.erf_inv(uniform(key, shape, low, 1.0))
+
+
+def rademacher(key: jax.Array, shape: tuple[int, ...] = (), dtype: Any = jnp.float32) -> jax.Array:
+    """Independent +1 and -1, each with probability 1/2; one random word serves 32 entries."""
+    size = math.prod(shape)
+    words = bits(key, (-(-size // 32),))
+    flags = (words[:, None] >> lax.iota(jnp.uint32, 32)[None, :]) & np.uint32(1)
+    signs = (1 - 2 * flags.astype(jnp.int32)).astype(dtype)
+    return signs.reshape(-1)[:size].reshape(shape)
+
+
+def materialise(draw: Callable[[], Any]) -> Any:
+    """`draw()`, computed exactly once and stored.
+
+    XLA on CPU copies a generator into each of its consumers, and contracts multiply-adds into it differently there, so
+    that one draw costs several and is not bit-equal between programs; `optimization_barrier` does not stop it. A loop
+    whose trip count XLA cannot see does.
+    """
+    shapes = jax.eval_shape(draw)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    once = lax.optimization_barrier(jnp.int32(1))
+    return lax.fori_loop(0, once, lambda _, __: draw(), zeros)
