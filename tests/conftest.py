@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import jax
 import pytest
+from hypothesis import settings
 
 from zofed.data import Dataset, MissingDataError, load
 
@@ -11,6 +12,10 @@ from zofed.data import Dataset, MissingDataError, load
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# The same examples in every run, so that a change is judged by what it changed; compiling has no deadline.
+settings.register_profile("zofed", derandomize=True, deadline=None)
+settings.load_profile("zofed")
 
 
 @pytest.fixture(scope="session")
