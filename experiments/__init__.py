@@ -1,0 +1,1 @@
+"""Apps over zofed: run a study, replay it, redo the papers' figures."""

@@ -1,0 +1,157 @@
+"""From a config to a task, an algorithm and a cell of a sweep; every check of settings comes before anything compiles."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict, FrozenConfigDict
+
+from experiments.settings import flatten
+from zofed import aggregation, batches, checks, cohorts, estimators, ledger, sweep, tasks
+from zofed.algorithms import fedavg, fedzo
+from zofed.base import Algorithm, LossFn
+from zofed.data import partitions
+from zofed.data.datasets import Dataset, load
+from zofed.directions import LAWS
+from zofed.ledger import Traffic
+from zofed.tasks import Task
+
+__all__ = ["ALGORITHMS", "TRACED", "algorithm_of", "cell_of", "check", "task_of", "traced_settings", "traffic_of"]
+
+TRACED: dict[str, type[np.generic]] = {
+    "seed": np.uint32,
+    "algorithm.learning_rate": np.float32,
+    "algorithm.smoothing": np.float32,
+}
+"""Settings that `algorithm_of` takes as traced numbers: a sweep over them is one program. All others shape it."""
+
+ALGORITHMS = ("fedavg", "fedzo")
+AGGREGATIONS: dict[str, Callable[[], aggregation.Aggregation]] = {"mean": aggregation.mean}
+PARTITIONS = ("dirichlet", "dirichlet_prior", "iid", "shards")
+
+
+def traced_settings(config: ConfigDict) -> dict[str, np.generic]:
+    """The config's values of the traced settings, as numpy scalars of the dtype that the program takes."""
+    flat = flatten(config)
+    return {name: dtype(flat[name]) for name, dtype in TRACED.items()}
+
+
+def algorithm_of(
+    config: ConfigDict, loss: LossFn, traced: Mapping[str, Any], direction_chunk: int | None = None
+) -> Algorithm:
+    """The algorithm of a config, with the numbers in `traced` in the places of its own.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+    settings = config.algorithm
+    checks.choice("algorithm.name", settings.name, ALGORITHMS)
+    checks.choice("aggregation.name", config.aggregation.name, AGGREGATIONS)
+    checks.choice("data.batching", config.data.batching, batches.BATCHINGS)
+    num_clients = checks.count("num_clients", config.num_clients)
+    cohort_size = checks.count("cohort_size", config.cohort_size, at_most=num_clients, limit="num_clients")
+    common = {
+        "learning_rate": traced["algorithm.learning_rate"],
+        "local_steps": settings.local_steps,
+        "batch_size": settings.batch_size,
+        "batching": batches.BATCHINGS[config.data.batching],
+        "aggregation": AGGREGATIONS[config.aggregation.name](),
+        "sample_cohort": cohorts.full() if cohort_size == num_clients else cohorts.uniform(cohort_size),
+    }
+    if settings.name == "fedavg":
+        return fedavg(loss, **common)
+    checks.choice("algorithm.directions", settings.directions, LAWS)
+    checks.choice("algorithm.estimator", settings.estimator, estimators.DIFFERENCES)
+    return fedzo(
+        loss,
+        smoothing=traced["algorithm.smoothing"],
+        num_directions=settings.num_directions,
+        directions=LAWS[settings.directions](),
+        difference=estimators.DIFFERENCES[settings.estimator](),
+        per_sample=settings.per_sample,
+        direction_chunk=direction_chunk,
+        **common,
+    )
+
+
+def check(config: ConfigDict) -> None:
+    """Raises ValueError, naming the setting, its value and what is allowed, unless the config can run."""
+    seed = config.seed
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed={seed!r}; allowed: an integer from 0 to {2**32 - 1}")
+    checks.count("num_rounds", config.num_rounds)
+    checks.count("eval_every", config.eval_every, at_most=config.num_rounds, limit="num_rounds")
+    if config.num_rounds % config.eval_every:
+        raise ValueError(f"eval_every={config.eval_every}; allowed: a divisor of num_rounds={config.num_rounds}")
+    for name in ("client_chunk", "direction_chunk", "num_devices"):
+        if config.execution[name] is not None:
+            checks.count(f"execution.{name}", config.execution[name])
+    flat = flatten(config)
+    algorithm_of(config, lambda params, batch: batch, {name: flat[name] for name in TRACED})
+    if config.data.name != "quadratic":
+        _partition(_frozen_data(config), config.num_clients)
+
+
+def cell_of(config: ConfigDict, task: Task, client_chunk: int | None, direction_chunk: int | None) -> sweep.Cell:
+    """One cell, ready to be vectorised: everything but the traced settings comes from the config."""
+    return sweep.federated(
+        task.init,
+        task.evaluate,
+        lambda traced: algorithm_of(config, task.loss, traced, direction_chunk),
+        config.eval_every,
+        client_chunk,
+    )
+
+
+def traffic_of(config: ConfigDict, task: Task) -> Traffic:
+    """What a participant sends and receives in a round. Both algorithms exchange models."""
+    checks.choice("algorithm.name", config.algorithm.name, ALGORITHMS)
+    return ledger.model_exchange(jax.eval_shape(task.init, jax.random.key(0)))
+
+
+def task_of(config: ConfigDict) -> Task:
+    """The task of a config. Tasks of equal settings are one object, so that its data is held once.
+
+    Raises:
+        ValueError: a setting is out of range.
+        zofed.data.MissingDataError: the data set is not on this machine; the message says how to get it.
+    """
+    return _task(_frozen_data(config), config.num_clients)
+
+
+def _frozen_data(config: ConfigDict) -> FrozenConfigDict:
+    return FrozenConfigDict(config.data)
+
+
+@functools.lru_cache(maxsize=4)
+def _task(data: FrozenConfigDict, num_clients: int) -> Task:
+    if data.name == "quadratic":
+        return tasks.quadratic(
+            dim=data.dim,
+            num_clients=num_clients,
+            samples_per_client=data.samples_per_client,
+            condition=data.condition,
+            heterogeneity=data.heterogeneity,
+            noise=data.noise,
+            seed=data.seed,
+        )
+    return tasks.softmax_regression(_dataset(data.name, data.directory), _partition(data, num_clients))
+
+
+@functools.lru_cache(maxsize=2)
+def _dataset(name: str, directory: str | None) -> Dataset:
+    return load(name, directory)
+
+
+@functools.lru_cache(maxsize=64)
+def _partition(data: FrozenConfigDict, num_clients: int) -> list[np.ndarray]:
+    checks.choice("data.partition", data.partition, PARTITIONS)
+    labels = _dataset(data.name, data.directory).train["label"]
+    if data.partition == "iid":
+        return partitions.iid(len(labels), num_clients, data.seed)
+    if data.partition == "shards":
+        return partitions.label_shards(labels, num_clients, data.shards_per_client, seed=data.seed)
+    law = partitions.dirichlet if data.partition == "dirichlet" else partitions.dirichlet_prior
+    return law(labels, num_clients, data.dirichlet_alpha, data.seed)

@@ -1,0 +1,1 @@
+"""Configs of experiments, one study per file: `python -m experiments.run --config=experiments/configs/NAME.py`."""

@@ -1,0 +1,190 @@
+"""Plays a sweep: group after group, segment after segment, with progress, checkpoints and polite interrupts."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments import build, checkpoint
+from experiments.checkpoint import Checkpoint
+from experiments.metrics import Records, append
+from experiments.progress import Progress
+from experiments.sweeps import apply
+from zofed import sweep
+from zofed.sweep import Group, Program
+from zofed.tasks import Task
+
+__all__ = ["Chunks", "Outcome", "chunks", "devices", "run"]
+
+CHECKPOINT_SECONDS = 60.0
+"""A segment that ends this long after the last checkpoint writes the next one."""
+
+ROUND_OFF_WARNING = 0.1
+"""Share of finite differences that are exactly zero, above which a group warns."""
+
+
+class Chunks(NamedTuple):
+    """How many clients and directions are held at once; None holds all."""
+
+    clients: int | None
+    directions: int | None
+
+
+class Outcome(NamedTuple):
+    """What became of a group.
+
+    Attributes:
+        records: one array [cells, evaluations so far] per recorded quantity.
+        timing: seconds of compiling and running in this process, and the rounds played in it.
+    """
+
+    group: Group
+    records: Records
+    timing: dict[str, float]
+
+
+def chunks(config: ConfigDict) -> Chunks:
+    """The config's chunks, or what is fast on this backend."""
+    usual = Chunks(10, None) if jax.default_backend() == "cpu" else Chunks(None, None)
+    chosen = Chunks(config.execution.client_chunk, config.execution.direction_chunk)
+    return Chunks(*(own if own is not None else other for own, other in zip(chosen, usual, strict=True)))
+
+
+def devices(config: ConfigDict) -> list[jax.Device]:
+    """The devices that cells are spread over.
+
+    Raises:
+        ValueError: there are fewer than the config wants.
+    """
+    there = jax.local_devices()
+    usual = 1 if jax.default_backend() == "cpu" else len(there)
+    wanted = config.execution.num_devices or usual
+    if wanted > len(there):
+        raise ValueError(f"execution.num_devices={wanted}; allowed: at most {len(there)}, what there is here")
+    return there[:wanted]
+
+
+def run(
+    config: ConfigDict,
+    groups: Sequence[Group],
+    directory: Path,
+    interrupted: Callable[[], bool],
+    announce: Callable[[int], None],
+    progress: Progress,
+) -> list[Outcome]:
+    """Plays all groups from where their checkpoints in `directory` stand, until done or interrupted.
+
+    Args:
+        config: the study's settings; each group's static settings go on top.
+        groups: of the sweep.
+        directory: of the checkpoints.
+        interrupted: whether to stop after the current segment.
+        announce: called with the bytes that a program needs on each device, before its first round.
+        progress: is told of rounds and losses.
+
+    Returns:
+        One outcome per group that was started, in order.
+    """
+    outcomes = []
+    for number, group in enumerate(groups):
+        progress.group(number, len(groups))
+        path = directory / f"group_{number:03d}.msgpack"
+        outcomes.append(_play(apply(config, group.static), group, path, interrupted, announce, progress))
+        if interrupted():
+            break
+    return outcomes
+
+
+def _play(
+    config: ConfigDict,
+    group: Group,
+    path: Path,
+    interrupted: Callable[[], bool],
+    announce: Callable[[int], None],
+    progress: Progress,
+) -> Outcome:
+    task = build.task_of(config)
+    program = sweep.vectorise(
+        build.cell_of(config, task, *chunks(config)), len(group.cells), devices(config)
+    )
+    data, settings = program.place(task.data), program.pad(group.traced)
+    began = time.perf_counter()
+    shapes = jax.eval_shape(program.start, settings, data)[0]
+    kept = checkpoint.load(path, jax.tree.map(lambda leaf: _cells(leaf, len(group.cells)), shapes))
+    if kept is not None and kept.round == config.num_rounds:
+        progress.rounds(config.num_rounds, _median_loss(kept.records))
+        return Outcome(group, _finished(kept.records, task, config), _timing(0.0, 0.0, 0))
+
+    advance = program.advance.lower(shapes, settings, data).compile()
+    if kept is None:
+        states, record = program.start(settings, data)
+        records, done = append({}, program.trim(record)), 0
+    else:
+        states, records, done = program.pad(kept.states), kept.records, kept.round
+    compiled = time.perf_counter()
+    announce(_memory(advance))
+    progress.rounds(done, _median_loss(records))
+
+    first, saved, warned = done, compiled, False
+    while done < config.num_rounds and not interrupted():
+        states, record = advance(states, settings, data)
+        records, done = append(records, program.trim(record)), done + config.eval_every
+        progress.rounds(config.eval_every, _median_loss(records))
+        warned = warned or _warn_of_round_off(records, config, progress)
+        if time.perf_counter() - saved > CHECKPOINT_SECONDS:
+            _save(path, done, states, records, program)
+            saved = time.perf_counter()
+    ended = time.perf_counter()
+    _save(path, done, states, records, program)
+    return Outcome(group, _finished(records, task, config), _timing(compiled - began, ended - compiled, done - first))
+
+
+def _cells(leaf: jax.ShapeDtypeStruct, num_cells: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((num_cells, *leaf.shape[1:]), leaf.dtype)
+
+
+def _save(path: Path, done: int, states: Any, records: Records, program: Program) -> None:
+    checkpoint.save(path, Checkpoint(done, program.trim(states), records))
+
+
+def _timing(compile_seconds: float, run_seconds: float, rounds: int) -> dict[str, float]:
+    return {"compile_seconds": compile_seconds, "run_seconds": run_seconds, "rounds": rounds}
+
+
+def _memory(compiled: Any) -> int:
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return 0
+    inputs_and_outputs = analysis.argument_size_in_bytes + analysis.output_size_in_bytes
+    return inputs_and_outputs - analysis.alias_size_in_bytes + analysis.temp_size_in_bytes
+
+
+def _median_loss(records: Records) -> float:
+    losses = records["train_loss"][:, -1]
+    return float(np.median(losses[np.isfinite(losses)])) if np.isfinite(losses).any() else math.nan
+
+
+def _warn_of_round_off(records: Records, config: ConfigDict, progress: Progress) -> bool:
+    """Warns, and says so, where smoothing is so small that float32 cannot tell the losses apart."""
+    shares = records["zero_differences"][:, -1]
+    many = shares > ROUND_OFF_WARNING
+    if many.any():
+        progress.warn(
+            f"in {many.sum()} of {many.size} cells, up to {shares.max():.0%} of the finite differences are exactly zero: "
+            f"round-off dominates; use a larger algorithm.smoothing (it is {config.algorithm.smoothing} unless swept)"
+        )
+    return bool(many.any())
+
+
+def _finished(records: Records, task: Task, config: ConfigDict) -> Records:
+    """Adds what follows from the recorded number of participants: bytes, exactly, and the mean cohort."""
+    if "participants" not in records:
+        return records
+    traffic = build.traffic_of(config, task).over(records["participants"])
+    cohort_size = records["participants"] / config.eval_every
+    return {**records, **traffic._asdict(), "cohort_size": cohort_size}

@@ -1,0 +1,30 @@
+"""Files that are whole or not there: written beside their place, then moved into it."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["replacing", "write_json"]
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to; on success what is there takes the place of `path` at once, on failure it is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.partial{path.suffix}")
+    try:
+        yield beside
+        with beside.open("rb") as written:
+            os.fsync(written.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes indented JSON, atomically."""
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(content, indent=2) + "\n")

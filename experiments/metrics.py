@@ -1,0 +1,66 @@
+"""What is recorded of a run: what each quantity is called in words, its unit, and which way is better."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Metric", "Records", "append", "describe", "scores"]
+
+Records = dict[str, np.ndarray]
+"""Arrays [cells, evaluations] by name."""
+
+
+class Metric(NamedTuple):
+    """A recorded quantity. `best` is `np.fmin` or `np.fmax` for what measures success, else None."""
+
+    long_name: str
+    units: str
+    best: np.ufunc | None = None
+
+
+_KNOWN = {
+    "train_loss": Metric("training loss f(x), mean of the clients' mean losses", "nat", np.fmin),
+    "test_loss": Metric("test loss", "nat", np.fmin),
+    "test_accuracy": Metric("test accuracy", "1", np.fmax),
+    "batch_loss": Metric("loss of the participants' batches, mean since the last evaluation", "nat"),
+    "zero_differences": Metric("finite differences that are exactly zero, share since the last evaluation", "1"),
+    "participants": Metric("clients that took part, summed over the rounds since the last evaluation", "1"),
+    "cohort_size": Metric("clients that took part, mean over the rounds since the last evaluation", "1"),
+    "nonfinite": Metric("client results left out as not finite, since the last evaluation", "1"),
+    "lost_rounds": Metric("rounds without any finite result, since the last evaluation", "1"),
+    "uplink_bytes": Metric("bytes sent by all clients since the start", "B"),
+    "downlink_bytes": Metric("bytes received by all clients since the start", "B"),
+}
+
+
+def describe(name: str) -> Metric:
+    """The description of a quantity; one that is not known is described by its name.
+
+    Example:
+        >>> describe("test_accuracy").units, describe("receive_snr").long_name
+        ('1', 'receive snr')
+    """
+    return _KNOWN.get(name, Metric(name.replace("_", " "), "1"))
+
+
+def scores(names: Any) -> list[str]:
+    """Those of the names that measure success.
+
+    Example:
+        >>> scores(["nonfinite", "test_accuracy", "train_loss"])
+        ['test_accuracy', 'train_loss']
+    """
+    return sorted(name for name in names if describe(name).best is not None)
+
+
+def append(records: Records, record: Mapping[str, np.ndarray]) -> Records:
+    """`records` with one more evaluation. What it brings for the first time counts 0 (integers) or is nan before."""
+    done = next((values.shape[1] for values in records.values()), 0)
+
+    def column(name: str, values: np.ndarray) -> np.ndarray:
+        blank = 0 if np.issubdtype(values.dtype, np.integer) else np.nan
+        before = records.get(name, np.full((len(values), done), blank, values.dtype))
+        return np.concatenate([before, values[:, None]], axis=1)
+
+    return {name: column(name, np.asarray(values)) for name, values in sorted(record.items())}

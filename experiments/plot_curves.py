@@ -1,0 +1,135 @@
+"""Learning curves: scores against rounds, one colour or line style per value of a setting, bands over seeds."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from experiments.metrics import describe
+
+__all__ = ["MAX_STYLES", "axis_label", "learning_curves", "value_label"]
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart; its yellow is too pale for lines and left out.
+_PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_STYLES = ("-", "--", ":", "-.")
+MAX_STYLES = len(_STYLES)
+_SCORES = ("train_loss", "test_accuracy")
+_MAX_LABELS = 12
+_LOG_RATIO = 20.0
+"""A loss whose values differ by more than this factor is drawn on a logarithmic axis."""
+
+
+def axis_label(name: str) -> str:
+    """A recorded quantity in words, with its unit where it has one."""
+    metric = describe(name)
+    short = metric.long_name.split(",")[0]
+    return short if metric.units == "1" else f"{short} [{metric.units}]"
+
+
+def value_label(value: Any) -> str:
+    """A setting's value, short."""
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def learning_curves(
+    results: xarray.Dataset, colored: Sequence[str], styled: Sequence[str], seeds: Sequence[str], title: str = ""
+) -> Figure:
+    """Training loss and test accuracy against the round.
+
+    Args:
+        results: with the dimensions named in the other arguments, and `eval`.
+        colored: the setting that colours tell apart, or none.
+        styled: the setting that line styles tell apart, or none; at most `MAX_STYLES` values.
+        seeds: dimensions whose mean is the line, and whose range is the band.
+        title: above the figure.
+    """
+    scores = [name for name in _SCORES if name in results]
+    figure = Figure(figsize=(1.7 + 4.1 * len(scores), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(scores), squeeze=False)[0]
+    for panel, score in zip(panels, scores, strict=True):
+        for color, part in _split(results, colored):
+            for style, cell in _split(part, styled):
+                look = {"color": _color(color, _length(results, colored)), "linestyle": _STYLES[style]}
+                _curve(panel, cell, score, seeds, look)
+        _finish(panel, results, score)
+    handles = _legend(results, colored, styled, seeds)
+    if handles:
+        figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=8)
+    figure.suptitle(title or str(results.attrs["title"]).split(": ")[-1], fontsize=10)
+    return figure
+
+
+def _split(results: xarray.Dataset, names: Sequence[str]) -> list[tuple[int, xarray.Dataset]]:
+    """The results by the value of the setting, where there is one."""
+    if not names:
+        return [(0, results)]
+    return [(number, results.isel({names[0]: number})) for number in range(results.sizes[names[0]])]
+
+
+def _length(results: xarray.Dataset, names: Sequence[str]) -> int:
+    return results.sizes[names[0]] if names else 1
+
+
+def _color(number: int, count: int) -> Any:
+    """From the palette while it lasts, then along a scale of even brightness."""
+    if count <= len(_PALETTE):
+        return _PALETTE[number]
+    return matplotlib.colormaps["viridis"](0.92 * number / (count - 1))
+
+
+def _curve(panel: Axes, cell: xarray.Dataset, score: str, seeds: Sequence[str], look: dict[str, Any]) -> None:
+    values = cell[score].where(np.isfinite(cell[score]))
+    rounds = cell["round"].values
+    marker = "o" if len(rounds) <= 25 else ""
+    if seeds:
+        panel.fill_between(rounds, values.min(seeds), values.max(seeds), color=look["color"], alpha=0.18, linewidth=0)
+        values = values.mean(seeds)
+    panel.plot(rounds, values, marker=marker, markersize=2.5, linewidth=1.4, **look)
+
+
+def _finish(panel: Axes, results: xarray.Dataset, score: str) -> None:
+    finite = results[score].values[np.isfinite(results[score].values)]
+    positive = finite.size > 0 and finite.min() > 0
+    if describe(score).best is np.fmin and positive and finite.max() > _LOG_RATIO * finite.min():
+        panel.set_yscale("log")
+    panel.set_xlabel("communication round")
+    panel.set_ylabel(axis_label(score))
+    panel.set_xlim(0, float(results["round"].max()) or 1.0)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.grid(alpha=0.3, linewidth=0.6)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(
+    results: xarray.Dataset, colored: Sequence[str], styled: Sequence[str], seeds: Sequence[str]
+) -> list[Line2D]:
+    def heading(text: str) -> Line2D:
+        return Line2D([], [], linestyle="none", label="\n".join(textwrap.wrap(text, 26)))
+
+    handles = []
+    for names, is_color in ((colored, True), (styled, False)):
+        if names:
+            handles.append(heading(names[0]))
+            count = results.sizes[names[0]]
+            shown = np.unique(np.linspace(0, count - 1, min(count, _MAX_LABELS)).round().astype(int))
+            for number in shown.tolist():
+                look = {"color": _color(number, count)} if is_color else {"color": "#666666", "linestyle": _STYLES[number]}
+                label = _value_with_losses(results.isel({names[0]: number}), names[0])
+                handles.append(Line2D([], [], linewidth=1.6, label=label, **look))
+    if seeds:
+        count = int(np.prod([results.sizes[name] for name in seeds]))
+        handles.append(heading(f"line: mean of {count} seeds; band: minimum to maximum"))
+    return handles
+
+
+def _value_with_losses(part: xarray.Dataset, name: str) -> str:
+    label = value_label(part[name].values[()])
+    diverged = part["diverged"].values
+    return f"{label} ({diverged.sum()} of {diverged.size} diverged)" if diverged.any() else label

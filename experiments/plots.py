@@ -1,0 +1,56 @@
+"""Figures of a study: which there are, for any number of swept settings, and how their axes are worded."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray
+from matplotlib.figure import Figure
+
+from experiments.files import replacing
+from experiments.plot_curves import MAX_STYLES, learning_curves
+from experiments.plot_maps import heat_map
+
+__all__ = ["SEEDS", "draw_all"]
+
+SEEDS = ("seed", "data.seed")
+"""Axes that repeat a study rather than change it: figures show their mean and spread."""
+
+
+def draw_all(results: xarray.Dataset, directory: Path) -> list[Path]:
+    """Draws the figures that the results allow, and returns their paths.
+
+    At most two swept settings, seeds aside, share a figure; each combination of the others has one of its own.
+    """
+    if not (results["rounds_played"] >= 0).any():
+        return []
+    seeds = [name for name in SEEDS if name in results.dims]
+    settings = [str(name) for name in results["diverged"].dims if name not in seeds]
+    by_length = sorted(settings, key=lambda name: -results.sizes[name])
+    paths = []
+
+    styled = [name for name in by_length[1:] if results.sizes[name] <= MAX_STYLES]
+    for suffix, title, part in _parts(results, [name for name in settings if name not in [*by_length[:1], *styled[:1]]]):
+        figure = learning_curves(part, by_length[:1], styled[:1], seeds, title)
+        paths.append(_save(figure, directory / f"learning_curves{suffix}.png"))
+    if len(settings) >= 2:
+        for suffix, title, part in _parts(results, [name for name in settings if name not in by_length[:2]]):
+            figure = heat_map(part, by_length[0], by_length[1], seeds, title)
+            paths.append(_save(figure, directory / f"heat_map{suffix}.png"))
+    return paths
+
+
+def _parts(results: xarray.Dataset, apart: Sequence[str]) -> Iterator[tuple[str, str, xarray.Dataset]]:
+    """The results for each combination of the settings `apart`, with a file suffix and a title."""
+    for number, index in enumerate(np.ndindex(*(results.sizes[name] for name in apart))):
+        part = results.isel(dict(zip(apart, index, strict=True)))
+        title = ", ".join(f"{name} = {part[name].values[()]}" for name in apart)
+        yield (f"_{number:02d}" if apart else ""), title, part
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    options: dict[str, Any] = {"dpi": 150, "metadata": {"Software": None}}
+    with replacing(path) as beside:
+        figure.savefig(beside, **options)
+    return path

@@ -1,0 +1,209 @@
+"""Runs a study: a config, swept over some of its settings, to results and figures in a directory.
+
+    python -m experiments.run --config=experiments/configs/fedzo_digits.py --workdir=runs/digits \
+        --config.algorithm.learning_rate=0.03 --sweep='algorithm.smoothing=[1e-3,1e-2]' --sweep='seed=range(4)'
+
+Exit codes: 0 done, 1 wrong usage or settings, or failed, 130 interrupted with everything saved.
+"""
+
+import contextlib
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from experiments import build, execution, interrupt, plots, results, sweeps, workdir
+from experiments.execution import Outcome
+from experiments.files import write_json
+from experiments.progress import Progress
+from zofed import sweep
+from zofed.sweep import Grid, Group
+
+__all__ = ["main", "run"]
+
+DEFAULT_CONFIG = Path(__file__).parent / "configs" / "fedzo_digits.py"
+MAX_ROWS_SHOWN = 40
+
+
+def _flags(arguments: Sequence[str]) -> flags.FlagValues:
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file(
+        "config",
+        str(DEFAULT_CONFIG),
+        "Config file; --config.NAME=VALUE changes a setting.",
+        flag_values=values,
+        sys_argv=list(arguments),
+    )
+    flags.DEFINE_multi_string(
+        "sweep",
+        [],
+        "NAME=VALUES: a swept setting, and [a, b, ...], range(...), linspace(start, stop, num) or "
+        "logspace(start, stop, num). Repeat it for more axes.",
+        flag_values=values,
+    )
+    flags.DEFINE_string("workdir", None, "Directory of the results.", flag_values=values)
+    flags.DEFINE_bool("resume", False, "Go on with the run in workdir, if there is one.", flag_values=values)
+    flags.DEFINE_bool("progress", True, "Show progress.", flag_values=values)
+    flags.DEFINE_bool("help", False, "Show this.", short_name="h", flag_values=values)
+    return values
+
+
+def _parse(arguments: Sequence[str]) -> flags.FlagValues:
+    """The flags of a command line.
+
+    Raises:
+        ValueError: one is unknown or has a wrong value.
+    """
+    values = _flags(arguments)
+    try:
+        rest = values(list(arguments))[1:]
+    except (flags.Error, AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        message = str(error.args[0]) if error.args else str(error)
+        raise ValueError(message) from error
+    if rest:
+        raise ValueError(f"{rest} are no options; a sweep is written --sweep='NAME=VALUES'")
+    return values
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command, `arguments[0]` being its name; returns the exit code."""
+    try:
+        options = _parse(arguments)
+        if options.help:
+            print(__doc__, options.get_help(), sep="\n")
+            return 0
+        if not options.workdir:
+            raise ValueError("--workdir=DIR is missing: the directory of the results")
+        return run(options.config, options.sweep, Path(options.workdir), options.resume, options.progress, arguments)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def run(
+    config: ConfigDict,
+    sweep_texts: Sequence[str] = (),
+    directory: Path = Path("runs/study"),
+    resume: bool = False,
+    show_progress: bool = False,
+    command: Sequence[str] = (),
+) -> int:
+    """Runs a study into `directory`.
+
+    Args:
+        config: a study's settings.
+        sweep_texts: axes, as on the command line.
+        directory: where results go; one that holds another run is refused.
+        resume: go on from its checkpoints.
+        show_progress: on stderr.
+        command: the command line, to be shown with --resume after an interrupt.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ValueError: a setting, an axis or the directory is not allowed; nothing was compiled or written then.
+    """
+    grid = sweeps.parse(sweep_texts, config)
+    for cell in grid.cells():
+        build.check(sweeps.apply(config, cell))
+    groups = sweep.split(grid, build.traced_settings(config))
+    _use_cpu_devices(config.execution.num_devices)
+    execution.devices(config)
+    warnings = workdir.claim(directory, workdir.describe(config, grid), resume)
+
+    def announce(memory: int) -> None:
+        nonlocal announced
+        if not announced:
+            print(_plan(config, grid, groups, memory), flush=True)
+        announced = True
+
+    announced = False
+    with interrupt.on_request() as requested, Progress(config.num_rounds * len(groups), show_progress) as progress:
+        for warning in warnings:
+            progress.warn(warning)
+        outcomes = execution.run(config, groups, directory / "checkpoints", requested, announce, progress)
+        complete = len(outcomes) == len(groups) and all(
+            outcome.records["train_loss"].shape[1] == config.num_rounds // config.eval_every + 1 for outcome in outcomes
+        )
+    _write(directory, config, grid, outcomes)
+    if complete:
+        return 0
+    print("interrupted; what was computed is saved. To go on:\n  " + _resume_command(command, directory))
+    return 130
+
+
+def _use_cpu_devices(num_devices: int | None) -> None:
+    """Lets JAX make that many CPU devices; too late, and harmless, once it has started."""
+    if num_devices is not None:
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", num_devices)
+
+
+def _use_compilation_cache() -> None:
+    """Compiled programs are kept in ~/.cache/zofed/jax, or where JAX_COMPILATION_CACHE_DIR says."""
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "zofed" / "jax"))
+
+
+def _plan(config: ConfigDict, grid: Grid, groups: Sequence[Group], memory: int) -> str:
+    used = execution.devices(config)
+    client_chunk, direction_chunk = execution.chunks(config)
+    return (
+        f"{grid.num_cells} cells in {len(groups)} groups on {len(used)} x {used[0].device_kind}; at once "
+        f"{client_chunk or 'all'} clients and {direction_chunk or 'all'} directions of each cell; "
+        f"about {memory / 2**20:.0f} MiB a device"
+    )
+
+
+def _write(directory: Path, config: ConfigDict, grid: Grid, outcomes: Sequence[Outcome]) -> None:
+    """Writes all results of a run and says where they are."""
+    table = results.dataset(config, grid, outcomes)
+    rows = results.summary(table)
+    results.write_dataset(directory / "results.nc", table)
+    results.write_summary(directory / "summary.csv", rows)
+    _write_timing(directory / "timing.json", outcomes)
+    figures = plots.draw_all(table, directory / "figures")
+    print("\n".join(_final_lines(rows)))
+    for path in (directory / "results.nc", directory / "summary.csv", *figures):
+        print(path)
+
+
+def _final_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The settings, status and last scores of each cell; of a long table the first rows."""
+    hidden = ("best_", "uplink_", "downlink_", "rounds")
+    lines = [
+        "  ".join(f"{name}={_short(value)}" for name, value in row.items() if not name.startswith(hidden))
+        for row in rows[:MAX_ROWS_SHOWN]
+    ]
+    more = len(rows) - len(lines)
+    return [*lines, f"... and {more} more in summary.csv"] if more else lines
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def _write_timing(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """Adds this process to the file of all wall times: one entry per process that worked on the run."""
+    earlier = json.loads(path.read_text())["processes"] if path.exists() else []
+    groups = [{"group": number, **outcome.timing} for number, outcome in enumerate(outcomes)]
+    write_json(path, {"processes": [*earlier, {"groups": groups}]})
+
+
+def _resume_command(command: Sequence[str], directory: Path) -> str:
+    options = [option for option in command[1:] if option not in ("--resume", "--noresume")]
+    options = options or [f"--workdir={directory}"]
+    return shlex.join(["python", "-m", "experiments.run", *options, "--resume"])
+
+
+if __name__ == "__main__":
+    _use_compilation_cache()
+    sys.exit(main(sys.argv))

@@ -1,0 +1,98 @@
+"""All settings of a study: their names, types and usual values. A config starts from `study(...)` and changes some.
+
+The result is locked: a name that is not here is an error, in a config file and on the command line.
+"""
+
+from typing import Any
+
+from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
+
+__all__ = ["flatten", "images", "quadratics", "study"]
+
+
+def study(data: ConfigDict) -> ConfigDict:
+    """The settings of FedZO's paper (V-B) on the given data."""
+    config = ConfigDict(
+        {
+            "seed": 0,  # of the run; the partition of the data has its own
+            "num_rounds": 100,
+            "eval_every": 5,  # rounds between evaluations; divides num_rounds
+            "num_clients": 50,
+            "cohort_size": 50,  # clients that take part in a round, drawn uniformly without replacement
+            "algorithm": {
+                "name": "fedzo",  # fedzo or fedavg; fedavg ignores what only zeroth-order methods need
+                "local_steps": 5,
+                "num_directions": 20,
+                "batch_size": 25,
+                "learning_rate": 1e-3,
+                "smoothing": 1e-3,
+                "directions": "sphere",  # a name in zofed.directions.LAWS
+                "estimator": "forward",  # a name in zofed.estimators.DIFFERENCES
+                "per_sample": False,  # directions of its own for each example of a batch
+            },
+            "aggregation": {"name": "mean"},
+            "execution": {  # how it is computed; results agree to round-off whatever is chosen
+                "client_chunk": placeholder(int),  # clients mapped at once; None: by backend
+                "direction_chunk": placeholder(int),  # directions held at once; None: by backend
+                "num_devices": placeholder(int),  # that cells are spread over; None: all GPUs or TPUs, or one CPU
+            },
+        }
+    )
+    config.data = data
+    return config.lock()
+
+
+def images(name: str, **changes: Any) -> ConfigDict:
+    """Settings of an image classification: a data set of `zofed.data` and its partition over the clients."""
+    return _changed(
+        {
+            "name": name,
+            "directory": placeholder(str),  # where its files are; None: the usual places
+            "partition": "shards",  # iid, shards, dirichlet or dirichlet_prior
+            "shards_per_client": 2,
+            "dirichlet_alpha": 1.0,
+            "batching": "replacement",  # a name in zofed.batches.BATCHINGS
+            "seed": 0,  # of the partition
+        },
+        changes,
+    )
+
+
+def quadratics(**changes: Any) -> ConfigDict:
+    """Settings of `zofed.tasks.quadratic`."""
+    return _changed(
+        {
+            "name": "quadratic",
+            "dim": 100,
+            "samples_per_client": 10,
+            "condition": 10.0,
+            "heterogeneity": 1.0,
+            "noise": 0.1,
+            "batching": "replacement",
+            "seed": 0,  # of the clients' samples
+        },
+        changes,
+    )
+
+
+def _changed(settings: dict[str, Any], changes: dict[str, Any]) -> ConfigDict:
+    config = ConfigDict(settings).lock()
+    config.update(changes)
+    return config
+
+
+def flatten(config: ConfigDict) -> dict[str, Any]:
+    """Setting by dotted name.
+
+    Example:
+        >>> flatten(ConfigDict({"seed": 0, "data": {"name": "digits"}}))
+        {'data.name': 'digits', 'seed': 0}
+    """
+    values: dict[str, Any] = {}
+    for name in sorted(config):
+        if isinstance(config[name], ConfigDict):
+            values |= {f"{name}.{inner}": value for inner, value in flatten(config[name]).items()}
+        else:
+            values[name] = config[name]
+    return values

@@ -1,0 +1,99 @@
+"""The directory of a run: what it was made from, and the refusal to mix two runs in one."""
+
+import importlib.metadata
+import json
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from experiments.files import write_json
+from experiments.settings import flatten
+from zofed.sweep import Grid
+
+__all__ = ["claim", "describe"]
+
+_PACKAGES = ("jax", "jaxlib", "numpy", "optax", "flax", "zofed")
+
+
+def describe(config: ConfigDict, grid: Grid) -> dict[str, Any]:
+    """What `config.json` holds: all that a run's results depend on."""
+    return {
+        "config": config.to_dict(),
+        "sweep": {axis.name: list(axis.values) for axis in grid.axes},
+        "seed": config.seed,
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+        "git_commit": _git_commit(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The commit of this source, with "-dirty" behind it where files were changed since; None outside a checkout."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip() or None
+
+
+def claim(directory: Path, description: dict[str, Any], resume: bool) -> list[str]:
+    """Makes `directory` the place of this run, or checks that it is.
+
+    Returns:
+        Warnings: what differs, but does not forbid going on (versions).
+
+    Raises:
+        ValueError: it holds another run, or this one and `resume` is False.
+    """
+    path = directory / "config.json"
+    if not path.exists():
+        if directory.is_dir() and any(directory.iterdir()):
+            raise ValueError(f"--workdir={directory} holds other files and no config.json; give a new directory")
+        write_json(path, description)
+        return []
+    try:
+        found = json.loads(path.read_text())
+        kept = {name: found[name] for name in ("config", "sweep", "versions")}
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); give a new directory") from error
+    ours = json.loads(json.dumps(description))
+    differences = _differences(_flat(kept), _flat(ours))
+    if differences:
+        raise ValueError(
+            f"--workdir={directory} holds a run with other settings: {'; '.join(differences)}. "
+            "Give another directory, or the settings of that run"
+        )
+    if not resume:
+        raise ValueError(f"--workdir={directory} holds this run already; go on with --resume, or give a new directory")
+    versions = [
+        f"{name} is {ours['versions'].get(name)}, was {version}: results may differ in the last digits"
+        for name, version in kept["versions"].items()
+        if version != ours["versions"].get(name)
+    ]
+    return versions
+
+
+def _flat(description: dict[str, Any]) -> dict[str, Any]:
+    swept = {f"--sweep {name}": values for name, values in description["sweep"].items()}
+    return flatten(ConfigDict(description["config"])) | swept
+
+
+def _differences(kept: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    def shown(settings: dict[str, Any], name: str) -> str:
+        return repr(settings[name]) if name in settings else "not set"
+
+    return [
+        f"{name} is {shown(kept, name)} there, {shown(ours, name)} here"
+        for name in sorted({*kept, *ours})
+        if shown(kept, name) != shown(ours, name)
+    ]

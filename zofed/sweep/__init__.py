@@ -1,0 +1,19 @@
+"""Whole studies as few programs: grids of settings, and the cells that one vmapped program plays."""
+
+from zofed.sweep.cell import Cell, Record, federated
+from zofed.sweep.grid import Axis, Grid, product
+from zofed.sweep.plan import Group, split
+from zofed.sweep.program import Program, vectorise
+
+__all__ = [
+    "Axis",
+    "Cell",
+    "Grid",
+    "Group",
+    "Program",
+    "Record",
+    "federated",
+    "product",
+    "split",
+    "vectorise",
+]

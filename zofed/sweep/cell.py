@@ -1,0 +1,94 @@
+"""One cell of a sweep as two pure functions: start a run, play its next rounds."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from zofed import rng
+from zofed.base import Algorithm, Params, State
+from zofed.simulate import Trace, simulate
+
+__all__ = ["Cell", "Record", "federated"]
+
+Record = dict[str, jax.Array]
+"""What is kept of a run at one evaluation: scalars by name."""
+
+Settings = Mapping[str, jax.Array]
+"""The traced settings of a cell by name; `seed` is always among them."""
+
+
+class Cell(NamedTuple):
+    """A run in pieces. Data is an argument, never captured; every number of `settings` may be traced.
+
+    Attributes:
+        start: `(settings, data) -> (state, record)`, the initial model and its evaluation.
+        advance: `(state, settings, data) -> (state, record)`, some rounds and the evaluation after them.
+    """
+
+    start: Callable[[Settings, Any], tuple[State, Record]]
+    advance: Callable[[State, Settings, Any], tuple[State, Record]]
+
+
+def federated(
+    init: Callable[[jax.Array], Params],
+    evaluate: Callable[[Params, Any], Record],
+    algorithm: Callable[[Settings], Algorithm],
+    eval_every: int,
+    client_chunk: int | None = None,
+) -> Cell:
+    """A federated run. Its record is what `evaluate` returns and, after the start, the interval's rounds in short.
+
+    The latter are `participants` and `nonfinite`, summed over the rounds; `lost_rounds`, in which nobody's result was
+    finite; the means over the participants of what they report, such as `batch_loss` and `zero_differences`; and the
+    means over the rounds of what the link reports.
+
+    Args:
+        init: `key -> params`, as in `zofed.tasks.Task`.
+        evaluate: `(params, data) -> scalars`, as there.
+        algorithm: builds the algorithm from the traced settings.
+        eval_every: rounds between evaluations.
+        client_chunk: as for `zofed.simulate`.
+    """
+
+    def start(settings: Settings, data: Any) -> tuple[State, Record]:
+        params = init(rng.init_key(rng.seed_key(settings["seed"])))
+        state = algorithm(settings).init(params, data.clients.num_clients)
+        return state, evaluate(params, data)
+
+    def advance(state: State, settings: Settings, data: Any) -> tuple[State, Record]:
+        state, trace = simulate(
+            rng.seed_key(settings["seed"]),
+            algorithm(settings),
+            state,
+            data.clients,
+            eval_every,
+            lambda params: evaluate(params, data),
+            eval_every,
+            client_chunk,
+        )
+        return state, _record(trace)
+
+    return Cell(start, advance)
+
+
+def _record(trace: Trace) -> Record:
+    rounds = trace.rounds
+    heard = rounds.cohort_size - rounds.nonfinite
+    weights = heard.astype(jnp.float32)
+
+    def mean(reported: jax.Array) -> jax.Array:
+        return jnp.where(jnp.any(heard > 0), jnp.sum(weights * reported) / jnp.sum(weights), jnp.nan)
+
+    local = {name: mean(value) for name, value in rounds.local._asdict().items()}
+    local["batch_loss"] = local.pop("loss")
+    link = rounds.link._asdict() if rounds.link else {}
+    return {
+        **{name: values[-1] for name, values in trace.evaluations.items()},
+        **local,
+        **{name: jnp.mean(value) for name, value in link.items()},
+        "participants": jnp.sum(rounds.cohort_size),
+        "nonfinite": jnp.sum(rounds.nonfinite),
+        "lost_rounds": jnp.sum((heard == 0) & (rounds.cohort_size > 0)).astype(jnp.int32),
+    }
