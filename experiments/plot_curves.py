@@ -1,4 +1,4 @@
-"""Learning curves: scores against rounds, one colour or line style per value of a setting, bands over seeds."""
+"""Learning curves: scores against rounds, one colour per value of a setting, one column per value of another."""
 
 import textwrap
 from collections.abc import Sequence
@@ -14,12 +14,13 @@ from matplotlib.ticker import MaxNLocator
 
 from experiments.metrics import describe
 
-__all__ = ["MAX_STYLES", "axis_label", "learning_curves", "value_label"]
+__all__ = ["MAX_COLUMNS", "axis_label", "learning_curves", "value_label"]
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; its yellow is too pale for lines and left out.
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_STYLES = ("-", "--", ":", "-.")
-MAX_STYLES = len(_STYLES)
+_STYLES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+"""Go with the colours in turn, so that a curve shows through another that covers it."""
+MAX_COLUMNS = 5
 _SCORES = ("train_loss", "test_accuracy")
 _MAX_LABELS = 12
 _LOG_RATIO = 20.0
@@ -39,49 +40,54 @@ def value_label(value: Any) -> str:
 
 
 def learning_curves(
-    results: xarray.Dataset, colored: Sequence[str], styled: Sequence[str], seeds: Sequence[str], title: str = ""
+    results: xarray.Dataset, colored: Sequence[str], columns: Sequence[str], seeds: Sequence[str], title: str = ""
 ) -> Figure:
     """Training loss and test accuracy against the round.
 
     Args:
         results: with the dimensions named in the other arguments, and `eval`.
         colored: the setting that colours tell apart, or none.
-        styled: the setting that line styles tell apart, or none; at most `MAX_STYLES` values.
+        columns: the setting with a column of panels for each value, or none: scores are then side by side.
         seeds: dimensions whose mean is the line, and whose range is the band.
         title: above the figure.
     """
     scores = [name for name in _SCORES if name in results]
-    figure = Figure(figsize=(1.7 + 4.1 * len(scores), 3.6), layout="constrained")
-    panels = figure.subplots(1, len(scores), squeeze=False)[0]
-    for panel, score in zip(panels, scores, strict=True):
-        for color, part in _split(results, colored):
-            for style, cell in _split(part, styled):
-                look = {"color": _color(color, _length(results, colored)), "linestyle": _STYLES[style]}
-                _curve(panel, cell, score, seeds, look)
+    parts = _split(results, columns)
+    shape = (len(scores), len(parts)) if columns else (1, len(scores))
+    figure = Figure(figsize=(2.0 + (2.9 if columns else 4.1) * shape[1], 0.6 + 2.9 * shape[0]), layout="constrained")
+    panels = figure.subplots(*shape, squeeze=False, sharex=True, sharey="row" if columns else False)
+    for panel, (score, part) in zip(panels.flat, [(score, part) for score in scores for part in parts], strict=True):
+        for number, cell in enumerate(_split(part, colored)):
+            _curve(panel, cell, score, seeds, _look(number, _length(results, colored)))
         _finish(panel, results, score)
-    handles = _legend(results, colored, styled, seeds)
+    for panel in panels.flat:
+        panel.label_outer() if columns else None
+    for panel, part in zip(panels[0], parts, strict=False):
+        if columns:
+            panel.set_title(f"{columns[0]} = {value_label(part[columns[0]].values[()])}", fontsize=9)
+    handles = _legend(results, colored, seeds)
     if handles:
         figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=8)
     figure.suptitle(title or str(results.attrs["title"]).split(": ")[-1], fontsize=10)
     return figure
 
 
-def _split(results: xarray.Dataset, names: Sequence[str]) -> list[tuple[int, xarray.Dataset]]:
+def _split(results: xarray.Dataset, names: Sequence[str]) -> list[xarray.Dataset]:
     """The results by the value of the setting, where there is one."""
     if not names:
-        return [(0, results)]
-    return [(number, results.isel({names[0]: number})) for number in range(results.sizes[names[0]])]
+        return [results]
+    return [results.isel({names[0]: number}) for number in range(results.sizes[names[0]])]
 
 
 def _length(results: xarray.Dataset, names: Sequence[str]) -> int:
     return results.sizes[names[0]] if names else 1
 
 
-def _color(number: int, count: int) -> Any:
-    """From the palette while it lasts, then along a scale of even brightness."""
-    if count <= len(_PALETTE):
-        return _PALETTE[number]
-    return matplotlib.colormaps["viridis"](0.92 * number / (count - 1))
+def _look(number: int, count: int) -> dict[str, Any]:
+    """Colours from the palette while it lasts, then along a scale of even brightness."""
+    scale = matplotlib.colormaps["viridis"]
+    color = _PALETTE[number] if count <= len(_PALETTE) else scale(0.92 * number / (count - 1))
+    return {"color": color, "linestyle": _STYLES[number % len(_STYLES)]}
 
 
 def _curve(panel: Axes, cell: xarray.Dataset, score: str, seeds: Sequence[str], look: dict[str, Any]) -> None:
@@ -107,25 +113,20 @@ def _finish(panel: Axes, results: xarray.Dataset, score: str) -> None:
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(
-    results: xarray.Dataset, colored: Sequence[str], styled: Sequence[str], seeds: Sequence[str]
-) -> list[Line2D]:
-    def heading(text: str) -> Line2D:
-        return Line2D([], [], linestyle="none", label="\n".join(textwrap.wrap(text, 26)))
+def _legend(results: xarray.Dataset, colored: Sequence[str], seeds: Sequence[str]) -> list[Line2D]:
+    def text(words: str) -> Line2D:
+        return Line2D([], [], linestyle="none", label="\n".join(textwrap.wrap(words, 26)))
 
     handles = []
-    for names, is_color in ((colored, True), (styled, False)):
-        if names:
-            handles.append(heading(names[0]))
-            count = results.sizes[names[0]]
-            shown = np.unique(np.linspace(0, count - 1, min(count, _MAX_LABELS)).round().astype(int))
-            for number in shown.tolist():
-                look = {"color": _color(number, count)} if is_color else {"color": "#666666", "linestyle": _STYLES[number]}
-                label = _value_with_losses(results.isel({names[0]: number}), names[0])
-                handles.append(Line2D([], [], linewidth=1.6, label=label, **look))
+    if colored:
+        handles.append(text(colored[0]))
+        count = results.sizes[colored[0]]
+        for number in np.unique(np.linspace(0, count - 1, min(count, _MAX_LABELS)).round().astype(int)).tolist():
+            label = _value_with_losses(results.isel({colored[0]: number}), colored[0])
+            handles.append(Line2D([], [], linewidth=1.6, label=label, **_look(number, count)))
     if seeds:
         count = int(np.prod([results.sizes[name] for name in seeds]))
-        handles.append(heading(f"line: mean of {count} seeds; band: minimum to maximum"))
+        handles.append(text(f"line: mean of {count} seeds; band: minimum to maximum"))
     return handles
 
 

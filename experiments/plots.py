@@ -9,7 +9,7 @@ import xarray
 from matplotlib.figure import Figure
 
 from experiments.files import replacing
-from experiments.plot_curves import MAX_STYLES, learning_curves
+from experiments.plot_curves import MAX_COLUMNS, learning_curves
 from experiments.plot_maps import heat_map
 
 __all__ = ["SEEDS", "draw_all"]
@@ -21,22 +21,21 @@ SEEDS = ("seed", "data.seed")
 def draw_all(results: xarray.Dataset, directory: Path) -> list[Path]:
     """Draws the figures that the results allow, and returns their paths.
 
-    At most two swept settings, seeds aside, share a figure; each combination of the others has one of its own.
+    Of the swept settings, seeds aside, learning curves show the first by colour and the second, if it has few values, by
+    column; a heat map has the first and the second as its axes. Each combination of the others has figures of its own.
     """
     if not (results["rounds_played"] >= 0).any():
         return []
     seeds = [name for name in SEEDS if name in results.dims]
     settings = [str(name) for name in results["diverged"].dims if name not in seeds]
-    by_length = sorted(settings, key=lambda name: -results.sizes[name])
+    columns = [name for name in settings[1:2] if results.sizes[name] <= MAX_COLUMNS]
     paths = []
-
-    styled = [name for name in by_length[1:] if results.sizes[name] <= MAX_STYLES]
-    for suffix, title, part in _parts(results, [name for name in settings if name not in [*by_length[:1], *styled[:1]]]):
-        figure = learning_curves(part, by_length[:1], styled[:1], seeds, title)
+    for suffix, title, part in _parts(results, [name for name in settings[1:] if name not in columns]):
+        figure = learning_curves(part, settings[:1], columns, seeds, title)
         paths.append(_save(figure, directory / f"learning_curves{suffix}.png"))
     if len(settings) >= 2:
-        for suffix, title, part in _parts(results, [name for name in settings if name not in by_length[:2]]):
-            figure = heat_map(part, by_length[0], by_length[1], seeds, title)
+        for suffix, title, part in _parts(results, settings[2:]):
+            figure = heat_map(part, settings[0], settings[1], seeds, title)
             paths.append(_save(figure, directory / f"heat_map{suffix}.png"))
     return paths
 

@@ -61,12 +61,15 @@ def _parse(arguments: Sequence[str]) -> flags.FlagValues:
     Raises:
         ValueError: one is unknown or has a wrong value.
     """
-    values = _flags(arguments)
     try:
+        values = _flags(arguments)
         rest = values(list(arguments))[1:]
-    except (flags.Error, AttributeError, KeyError, OSError, TypeError, ValueError) as error:
-        message = str(error.args[0]) if error.args else str(error)
-        raise ValueError(message) from error
+    except (AttributeError, KeyError) as error:  # how ml_collections says that an option names no setting
+        cause = error.args[0]
+        message = str(cause.args[0] if isinstance(cause, KeyError) else cause).replace("\n", ". ")
+        raise ValueError(f"the config has no setting {message}") from error
+    except (flags.Error, TypeError) as error:
+        raise ValueError(str(error)) from error
     if rest:
         raise ValueError(f"{rest} are no options; a sweep is written --sweep='NAME=VALUES'")
     return values
