@@ -1,4 +1,4 @@
-"""From a config to a task, an algorithm and a cell of a sweep; every check of settings comes before anything compiles."""
+"""From a config to a task, an algorithm and a cell; settings are checked before anything compiles."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict, FrozenConfigDict
+from ml_collections import FrozenConfigDict
 
-from experiments.settings import flatten
+from experiments.settings import Config, flatten
 from zofed import aggregation, batches, checks, cohorts, estimators, ledger, sweep, tasks
 from zofed.algorithms import fedavg, fedzo
 from zofed.base import Algorithm, LossFn
@@ -18,28 +18,37 @@ from zofed.directions import LAWS
 from zofed.ledger import Traffic
 from zofed.tasks import Task
 
-__all__ = ["ALGORITHMS", "TRACED", "algorithm_of", "cell_of", "check", "task_of", "traced_settings", "traffic_of"]
+__all__ = [
+    "ALGORITHMS",
+    "TRACED",
+    "algorithm_of",
+    "cell_of",
+    "check",
+    "task_of",
+    "traced_settings",
+    "traffic_of",
+]
 
 TRACED: dict[str, type[np.generic]] = {
     "seed": np.uint32,
     "algorithm.learning_rate": np.float32,
     "algorithm.smoothing": np.float32,
 }
-"""Settings that `algorithm_of` takes as traced numbers: a sweep over them is one program. All others shape it."""
+"""Settings that `algorithm_of` takes as traced numbers: a sweep over them is one program. Others shape it."""
 
 ALGORITHMS = ("fedavg", "fedzo")
 AGGREGATIONS: dict[str, Callable[[], aggregation.Aggregation]] = {"mean": aggregation.mean}
 PARTITIONS = ("dirichlet", "dirichlet_prior", "iid", "shards")
 
 
-def traced_settings(config: ConfigDict) -> dict[str, np.generic]:
+def traced_settings(config: Config) -> dict[str, np.generic]:
     """The config's values of the traced settings, as numpy scalars of the dtype that the program takes."""
     flat = flatten(config)
     return {name: dtype(flat[name]) for name, dtype in TRACED.items()}
 
 
 def algorithm_of(
-    config: ConfigDict, loss: LossFn, traced: Mapping[str, Any], direction_chunk: int | None = None
+    config: Config, loss: LossFn, traced: Mapping[str, Any], direction_chunk: int | None = None
 ) -> Algorithm:
     """The algorithm of a config, with the numbers in `traced` in the places of its own.
 
@@ -76,7 +85,7 @@ def algorithm_of(
     )
 
 
-def check(config: ConfigDict) -> None:
+def check(config: Config) -> None:
     """Raises ValueError, naming the setting, its value and what is allowed, unless the config can run."""
     seed = config.seed
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
@@ -84,7 +93,9 @@ def check(config: ConfigDict) -> None:
     checks.count("num_rounds", config.num_rounds)
     checks.count("eval_every", config.eval_every, at_most=config.num_rounds, limit="num_rounds")
     if config.num_rounds % config.eval_every:
-        raise ValueError(f"eval_every={config.eval_every}; allowed: a divisor of num_rounds={config.num_rounds}")
+        raise ValueError(
+            f"eval_every={config.eval_every}; allowed: a divisor of num_rounds={config.num_rounds}"
+        )
     for name in ("client_chunk", "direction_chunk", "num_devices"):
         if config.execution[name] is not None:
             checks.count(f"execution.{name}", config.execution[name])
@@ -94,7 +105,7 @@ def check(config: ConfigDict) -> None:
         _partition(_frozen_data(config), config.num_clients)
 
 
-def cell_of(config: ConfigDict, task: Task, client_chunk: int | None, direction_chunk: int | None) -> sweep.Cell:
+def cell_of(config: Config, task: Task, client_chunk: int | None, direction_chunk: int | None) -> sweep.Cell:
     """One cell, ready to be vectorised: everything but the traced settings comes from the config."""
     return sweep.federated(
         task.init,
@@ -105,13 +116,13 @@ def cell_of(config: ConfigDict, task: Task, client_chunk: int | None, direction_
     )
 
 
-def traffic_of(config: ConfigDict, task: Task) -> Traffic:
+def traffic_of(config: Config, task: Task) -> Traffic:
     """What a participant sends and receives in a round. Both algorithms exchange models."""
     checks.choice("algorithm.name", config.algorithm.name, ALGORITHMS)
     return ledger.model_exchange(jax.eval_shape(task.init, jax.random.key(0)))
 
 
-def task_of(config: ConfigDict) -> Task:
+def task_of(config: Config) -> Task:
     """The task of a config. Tasks of equal settings are one object, so that its data is held once.
 
     Raises:
@@ -121,12 +132,12 @@ def task_of(config: ConfigDict) -> Task:
     return _task(_frozen_data(config), config.num_clients)
 
 
-def _frozen_data(config: ConfigDict) -> FrozenConfigDict:
+def _frozen_data(config: Config) -> Config:
     return FrozenConfigDict(config.data)
 
 
 @functools.lru_cache(maxsize=4)
-def _task(data: FrozenConfigDict, num_clients: int) -> Task:
+def _task(data: Config, num_clients: int) -> Task:
     if data.name == "quadratic":
         return tasks.quadratic(
             dim=data.dim,
@@ -146,7 +157,7 @@ def _dataset(name: str, directory: str | None) -> Dataset:
 
 
 @functools.lru_cache(maxsize=64)
-def _partition(data: FrozenConfigDict, num_clients: int) -> list[np.ndarray]:
+def _partition(data: Config, num_clients: int) -> list[np.ndarray]:
     checks.choice("data.partition", data.partition, PARTITIONS)
     labels = _dataset(data.name, data.directory).train["label"]
     if data.partition == "iid":

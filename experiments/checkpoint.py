@@ -39,10 +39,12 @@ def load(path: Path, like: Any) -> Checkpoint | None:
     if not path.exists():
         return None
     try:
-        content = flax.serialization.msgpack_restore(path.read_bytes())
+        content: Any = flax.serialization.msgpack_restore(path.read_bytes())
         states = flax.serialization.from_state_dict(like, content["states"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged or from another version: {error}; delete it to play its cells again") from error
+        raise ValueError(
+            f"{path} is damaged or from another version: {error}; delete it to play its cells again"
+        ) from error
     fits = jax.tree.map(lambda kept, wanted: np.shape(kept) == wanted.shape, states, like)
     if not all(jax.tree.leaves(fits)):
         raise ValueError(f"{path} holds states of other shapes; delete it to play its cells again")

@@ -1,4 +1,4 @@
-"""Plays a sweep: group after group, segment after segment, with progress, checkpoints and polite interrupts."""
+"""Plays a sweep: group after group, segment after segment, with progress, checkpoints and interrupts."""
 
 import math
 import time
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments import build, checkpoint
 from experiments.checkpoint import Checkpoint
 from experiments.metrics import Records, append
 from experiments.progress import Progress
+from experiments.settings import Config
 from experiments.sweeps import apply
 from zofed import sweep
 from zofed.sweep import Group, Program
@@ -48,14 +48,14 @@ class Outcome(NamedTuple):
     timing: dict[str, float]
 
 
-def chunks(config: ConfigDict) -> Chunks:
+def chunks(config: Config) -> Chunks:
     """The config's chunks, or what is fast on this backend."""
-    usual = Chunks(10, None) if jax.default_backend() == "cpu" else Chunks(None, None)
+    usual = Chunks(1, None) if jax.default_backend() == "cpu" else Chunks(None, None)
     chosen = Chunks(config.execution.client_chunk, config.execution.direction_chunk)
     return Chunks(*(own if own is not None else other for own, other in zip(chosen, usual, strict=True)))
 
 
-def devices(config: ConfigDict) -> list[jax.Device]:
+def devices(config: Config) -> list[Any]:
     """The devices that cells are spread over.
 
     Raises:
@@ -70,7 +70,7 @@ def devices(config: ConfigDict) -> list[jax.Device]:
 
 
 def run(
-    config: ConfigDict,
+    config: Config,
     groups: Sequence[Group],
     directory: Path,
     interrupted: Callable[[], bool],
@@ -101,7 +101,7 @@ def run(
 
 
 def _play(
-    config: ConfigDict,
+    config: Config,
     group: Group,
     path: Path,
     interrupted: Callable[[], bool],
@@ -109,9 +109,7 @@ def _play(
     progress: Progress,
 ) -> Outcome:
     task = build.task_of(config)
-    program = sweep.vectorise(
-        build.cell_of(config, task, *chunks(config)), len(group.cells), devices(config)
-    )
+    program = sweep.vectorise(build.cell_of(config, task, *chunks(config)), len(group.cells), devices(config))
     data, settings = program.place(task.data), program.pad(group.traced)
     began = time.perf_counter()
     shapes = jax.eval_shape(program.start, settings, data)[0]
@@ -141,7 +139,9 @@ def _play(
             saved = time.perf_counter()
     ended = time.perf_counter()
     _save(path, done, states, records, program)
-    return Outcome(group, _finished(records, task, config), _timing(compiled - began, ended - compiled, done - first))
+    return Outcome(
+        group, _finished(records, task, config), _timing(compiled - began, ended - compiled, done - first)
+    )
 
 
 def _cells(leaf: jax.ShapeDtypeStruct, num_cells: int) -> jax.ShapeDtypeStruct:
@@ -169,19 +169,20 @@ def _median_loss(records: Records) -> float:
     return float(np.median(losses[np.isfinite(losses)])) if np.isfinite(losses).any() else math.nan
 
 
-def _warn_of_round_off(records: Records, config: ConfigDict, progress: Progress) -> bool:
+def _warn_of_round_off(records: Records, config: Config, progress: Progress) -> bool:
     """Warns, and says so, where smoothing is so small that float32 cannot tell the losses apart."""
     shares = records["zero_differences"][:, -1]
     many = shares > ROUND_OFF_WARNING
     if many.any():
         progress.warn(
-            f"in {many.sum()} of {many.size} cells, up to {shares.max():.0%} of the finite differences are exactly zero: "
-            f"round-off dominates; use a larger algorithm.smoothing (it is {config.algorithm.smoothing} unless swept)"
+            f"in {many.sum()} of {many.size} cells, up to {shares.max():.0%} of the finite differences are "
+            "exactly zero: round-off dominates; use a larger algorithm.smoothing "
+            f"({config.algorithm.smoothing} unless swept)"
         )
     return bool(many.any())
 
 
-def _finished(records: Records, task: Task, config: ConfigDict) -> Records:
+def _finished(records: Records, task: Task, config: Config) -> Records:
     """Adds what follows from the recorded number of participants: bytes, exactly, and the mean cohort."""
     if "participants" not in records:
         return records

@@ -12,7 +12,7 @@ __all__ = ["replacing", "write_json"]
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to; on success what is there takes the place of `path` at once, on failure it is removed."""
+    """A path to write to; on success the file there becomes `path` at once, on failure it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.partial{path.suffix}")
     try:

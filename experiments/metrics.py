@@ -24,7 +24,9 @@ _KNOWN = {
     "test_loss": Metric("test loss", "nat", np.fmin),
     "test_accuracy": Metric("test accuracy", "1", np.fmax),
     "batch_loss": Metric("loss of the participants' batches, mean since the last evaluation", "nat"),
-    "zero_differences": Metric("finite differences that are exactly zero, share since the last evaluation", "1"),
+    "zero_differences": Metric(
+        "finite differences that are exactly zero, share since the last evaluation", "1"
+    ),
     "participants": Metric("clients that took part, summed over the rounds since the last evaluation", "1"),
     "cohort_size": Metric("clients that took part, mean over the rounds since the last evaluation", "1"),
     "nonfinite": Metric("client results left out as not finite, since the last evaluation", "1"),
@@ -55,7 +57,7 @@ def scores(names: Any) -> list[str]:
 
 
 def append(records: Records, record: Mapping[str, np.ndarray]) -> Records:
-    """`records` with one more evaluation. What it brings for the first time counts 0 (integers) or is nan before."""
+    """`records` with one more evaluation; a quantity that is new in it was 0 (integers) or nan before."""
     done = next((values.shape[1] for values in records.values()), 0)
 
     def column(name: str, values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Learning curves: scores against rounds, one colour per value of a setting, one column per value of another."""
+"""Learning curves: scores against rounds, a colour per value of a setting, a column per value of another."""
 
 import textwrap
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from experiments.metrics import describe
 
 __all__ = ["MAX_COLUMNS", "axis_label", "learning_curves", "value_label"]
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart; its yellow is too pale for lines and left out.
+# Okabe and Ito's palette, which colour-blind readers can tell apart, without its yellow: too pale for lines.
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _STYLES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 """Go with the colours in turn, so that a curve shows through another that covers it."""
@@ -40,7 +40,11 @@ def value_label(value: Any) -> str:
 
 
 def learning_curves(
-    results: xarray.Dataset, colored: Sequence[str], columns: Sequence[str], seeds: Sequence[str], title: str = ""
+    results: xarray.Dataset,
+    colored: Sequence[str],
+    columns: Sequence[str],
+    seeds: Sequence[str],
+    title: str = "",
 ) -> Figure:
     """Training loss and test accuracy against the round.
 
@@ -54,9 +58,13 @@ def learning_curves(
     scores = [name for name in _SCORES if name in results]
     parts = _split(results, columns)
     shape = (len(scores), len(parts)) if columns else (1, len(scores))
-    figure = Figure(figsize=(2.0 + (2.9 if columns else 4.1) * shape[1], 0.6 + 2.9 * shape[0]), layout="constrained")
+    figure = Figure(
+        figsize=(2.0 + (2.9 if columns else 4.1) * shape[1], 0.6 + 2.9 * shape[0]), layout="constrained"
+    )
     panels = figure.subplots(*shape, squeeze=False, sharex=True, sharey="row" if columns else False)
-    for panel, (score, part) in zip(panels.flat, [(score, part) for score in scores for part in parts], strict=True):
+    for panel, (score, part) in zip(
+        panels.flat, [(score, part) for score in scores for part in parts], strict=True
+    ):
         for number, cell in enumerate(_split(part, colored)):
             _curve(panel, cell, score, seeds, _look(number, _length(results, colored)))
         _finish(panel, results, score)
@@ -95,7 +103,9 @@ def _curve(panel: Axes, cell: xarray.Dataset, score: str, seeds: Sequence[str], 
     rounds = cell["round"].values
     marker = "o" if len(rounds) <= 25 else ""
     if seeds:
-        panel.fill_between(rounds, values.min(seeds), values.max(seeds), color=look["color"], alpha=0.18, linewidth=0)
+        panel.fill_between(
+            rounds, values.min(seeds), values.max(seeds), color=look["color"], alpha=0.18, linewidth=0
+        )
         values = values.mean(seeds)
     panel.plot(rounds, values, marker=marker, markersize=2.5, linewidth=1.4, **look)
 
@@ -121,7 +131,9 @@ def _legend(results: xarray.Dataset, colored: Sequence[str], seeds: Sequence[str
     if colored:
         handles.append(text(colored[0]))
         count = results.sizes[colored[0]]
-        for number in np.unique(np.linspace(0, count - 1, min(count, _MAX_LABELS)).round().astype(int)).tolist():
+        for number in np.unique(
+            np.linspace(0, count - 1, min(count, _MAX_LABELS)).round().astype(int)
+        ).tolist():
             label = _value_with_losses(results.isel({colored[0]: number}), colored[0])
             handles.append(Line2D([], [], linewidth=1.6, label=label, **_look(number, count)))
     if seeds:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import xarray
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from experiments.metrics import describe
 from experiments.plot_curves import axis_label, value_label
@@ -21,7 +23,7 @@ _MAX_NUMBERS = 150
 def heat_map(
     results: xarray.Dataset, horizontal: str, vertical: str, seeds: Sequence[str], title: str = ""
 ) -> Figure:
-    """The score after the last round, averaged over `seeds`; bright is good, cells with a diverged run are crossed out.
+    """The score after the last round, averaged over `seeds`: bright is good, a cross marks a diverged run.
 
     Args:
         results: with the dimensions `horizontal`, `vertical`, `seeds` and `eval`.
@@ -32,7 +34,7 @@ def heat_map(
     """
     score = next(name for name in _SCORES if name in results)
     final = results[score].isel(eval=-1)
-    diverged = results["diverged"].any(seeds) | ~np.isfinite(final).all(seeds)
+    diverged = results["diverged"].any(seeds) | final.isnull().any(seeds)
     values = final.mean(seeds).where(~diverged).transpose(vertical, horizontal).values
     crossed = diverged.transpose(vertical, horizontal).values
     columns, rows = results.sizes[horizontal], results.sizes[vertical]
@@ -57,16 +59,26 @@ def heat_map(
     panel.set_ylabel(vertical)
     count = int(np.prod([results.sizes[name] for name in seeds]))
     last = int(results["round"].values[-1])
-    panel.set_title(title or f"after {last} rounds" + (f", mean of {count} seeds" if count > 1 else ""), fontsize=10)
+    panel.set_title(
+        title or f"after {last} rounds" + (f", mean of {count} seeds" if count > 1 else ""), fontsize=10
+    )
     figure.colorbar(image, ax=panel, label=axis_label(score))
     return figure
 
 
-def _write_cells(panel, image, values: np.ndarray, crossed: np.ndarray) -> None:
+def _write_cells(panel: Axes, image: AxesImage, values: np.ndarray, crossed: np.ndarray) -> None:
     for (row, column), value in np.ndenumerate(values):
         if crossed[row, column]:
-            panel.text(column, row, "×", ha="center", va="center", color="#D55E00", fontsize=14)
+            panel.text(column, row, "x", ha="center", va="center", color="#D55E00", fontsize=14)
         elif values.size <= _MAX_NUMBERS:
             red, green, blue, _ = image.cmap(image.norm(value))
             dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-            panel.text(column, row, f"{value:.3g}", ha="center", va="center", color="white" if dark else "black", fontsize=8)
+            panel.text(
+                column,
+                row,
+                f"{value:.3g}",
+                ha="center",
+                va="center",
+                color="white" if dark else "black",
+                fontsize=8,
+            )

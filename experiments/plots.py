@@ -21,8 +21,9 @@ SEEDS = ("seed", "data.seed")
 def draw_all(results: xarray.Dataset, directory: Path) -> list[Path]:
     """Draws the figures that the results allow, and returns their paths.
 
-    Of the swept settings, seeds aside, learning curves show the first by colour and the second, if it has few values, by
-    column; a heat map has the first and the second as its axes. Each combination of the others has figures of its own.
+    Of the swept settings, seeds aside, learning curves show the first by colour and the second, if it has few
+    values, by column; a heat map has the first and the second as its axes. Each combination of the others has
+    figures of its own.
     """
     if not (results["rounds_played"] >= 0).any():
         return []

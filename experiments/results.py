@@ -8,21 +8,22 @@ from typing import Any
 
 import numpy as np
 import xarray
-from ml_collections import ConfigDict
 
 from experiments.execution import Outcome
 from experiments.files import replacing
 from experiments.metrics import Records, describe, scores
+from experiments.settings import Config
 from zofed.sweep import Grid
 
 __all__ = ["dataset", "summary", "write_dataset", "write_summary"]
 
 
-def dataset(config: ConfigDict, grid: Grid, outcomes: Sequence[Outcome]) -> xarray.Dataset:
+def dataset(config: Config, grid: Grid, outcomes: Sequence[Outcome]) -> xarray.Dataset:
     """What was recorded: one dimension per axis of the sweep, and `eval` with the coordinate `round`.
 
-    `rounds_played` and `diverged` are per cell: one has diverged once its training loss is not finite, or a round had no
-    finite result at all. Evaluations that an interrupted run did not reach are nan; counts are then floats.
+    `rounds_played` and `diverged` are per cell: one has diverged once its training loss is not finite, or a
+    round had no finite result at all. Evaluations that an interrupted run did not reach are nan; counts are
+    then floats.
     """
     num_evaluations = config.num_rounds // config.eval_every + 1
     axes = tuple(axis.name for axis in grid.axes)
@@ -38,7 +39,11 @@ def dataset(config: ConfigDict, grid: Grid, outcomes: Sequence[Outcome]) -> xarr
         name: ((*axes, "eval"), values.reshape(*grid.shape, num_evaluations), _attributes(name))
         for name, values in _whole(outcomes, grid.num_cells, num_evaluations, complete).items()
     }
-    variables["rounds_played"] = (axes, played.reshape(grid.shape), {"long_name": "rounds played, -1: not started"})
+    variables["rounds_played"] = (
+        axes,
+        played.reshape(grid.shape),
+        {"long_name": "rounds played, -1: not started"},
+    )
     variables["diverged"] = (axes, diverged.reshape(grid.shape), {"long_name": "whether the cell diverged"})
     coordinates: dict[str, Any] = {axis.name: (axis.name, list(axis.values)) for axis in grid.axes}
     rounds = np.arange(num_evaluations, dtype=np.int64) * config.eval_every
@@ -53,7 +58,9 @@ def dataset(config: ConfigDict, grid: Grid, outcomes: Sequence[Outcome]) -> xarr
 
 def _diverged(records: Records) -> np.ndarray:
     diverged = ~np.isfinite(records["train_loss"]).all(axis=1)
-    return diverged | (records["lost_rounds"] > 0).any(axis=1) if "lost_rounds" in records else diverged
+    if "lost_rounds" in records:
+        diverged = diverged | (records["lost_rounds"] > 0).any(axis=1)
+    return np.asarray(diverged)
 
 
 def _attributes(name: str) -> dict[str, str]:

@@ -1,13 +1,14 @@
 """Runs a study: a config, swept over some of its settings, to results and figures in a directory.
 
-    python -m experiments.run --config=experiments/configs/fedzo_digits.py --workdir=runs/digits \
-        --config.algorithm.learning_rate=0.03 --sweep='algorithm.smoothing=[1e-3,1e-2]' --sweep='seed=range(4)'
+    python -m experiments.run --config=experiments/configs/fedzo_digits.py --workdir=runs/digits
+        --config.num_rounds=50 --sweep='algorithm.learning_rate=[0.01,0.1]' --sweep='seed=range(4)'
 
 Exit codes: 0 done, 1 wrong usage or settings, or failed, 130 interrupted with everything saved.
 """
 
 import contextlib
 import json
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,12 +18,13 @@ from typing import Any
 import jax
 import numpy as np
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
 from experiments import build, execution, interrupt, plots, results, sweeps, workdir
 from experiments.execution import Outcome
 from experiments.files import write_json
 from experiments.progress import Progress
+from experiments.settings import Config
 from zofed import sweep
 from zofed.sweep import Grid, Group
 
@@ -84,14 +86,16 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         if not options.workdir:
             raise ValueError("--workdir=DIR is missing: the directory of the results")
-        return run(options.config, options.sweep, Path(options.workdir), options.resume, options.progress, arguments)
+        return run(
+            options.config, options.sweep, Path(options.workdir), options.resume, options.progress, arguments
+        )
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
 
 def run(
-    config: ConfigDict,
+    config: Config,
     sweep_texts: Sequence[str] = (),
     directory: Path = Path("runs/study"),
     resume: bool = False,
@@ -129,12 +133,16 @@ def run(
         announced = True
 
     announced = False
-    with interrupt.on_request() as requested, Progress(config.num_rounds * len(groups), show_progress) as progress:
+    with (
+        interrupt.on_request() as requested,
+        Progress(config.num_rounds * len(groups), show_progress) as progress,
+    ):
         for warning in warnings:
             progress.warn(warning)
         outcomes = execution.run(config, groups, directory / "checkpoints", requested, announce, progress)
         complete = len(outcomes) == len(groups) and all(
-            outcome.records["train_loss"].shape[1] == config.num_rounds // config.eval_every + 1 for outcome in outcomes
+            outcome.records["train_loss"].shape[1] == config.num_rounds // config.eval_every + 1
+            for outcome in outcomes
         )
     _write(directory, config, grid, outcomes)
     if complete:
@@ -152,21 +160,21 @@ def _use_cpu_devices(num_devices: int | None) -> None:
 
 def _use_compilation_cache() -> None:
     """Compiled programs are kept in ~/.cache/zofed/jax, or where JAX_COMPILATION_CACHE_DIR says."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "zofed" / "jax"))
 
 
-def _plan(config: ConfigDict, grid: Grid, groups: Sequence[Group], memory: int) -> str:
+def _plan(config: Config, grid: Grid, groups: Sequence[Group], memory: int) -> str:
     used = execution.devices(config)
     client_chunk, direction_chunk = execution.chunks(config)
     return (
-        f"{grid.num_cells} cells in {len(groups)} groups on {len(used)} x {used[0].device_kind}; at once "
-        f"{client_chunk or 'all'} clients and {direction_chunk or 'all'} directions of each cell; "
-        f"about {memory / 2**20:.0f} MiB a device"
+        f"cells: {grid.num_cells} in {len(groups)} groups | devices: {len(used)} x {used[0].device_kind} | "
+        f"chunks: clients {client_chunk or 'all'}, directions {direction_chunk or 'all'} | "
+        f"memory: about {memory / 2**20:.0f} MiB a device"
     )
 
 
-def _write(directory: Path, config: ConfigDict, grid: Grid, outcomes: Sequence[Outcome]) -> None:
+def _write(directory: Path, config: Config, grid: Grid, outcomes: Sequence[Outcome]) -> None:
     """Writes all results of a run and says where they are."""
     table = results.dataset(config, grid, outcomes)
     rows = results.summary(table)

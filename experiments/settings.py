@@ -1,4 +1,4 @@
-"""All settings of a study: their names, types and usual values. A config starts from `study(...)` and changes some.
+"""All settings of a study, their types and usual values: a config starts from `study(...)` and changes some.
 
 The result is locked: a name that is not here is an error, in a config file and on the command line.
 """
@@ -8,10 +8,13 @@ from typing import Any
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-__all__ = ["flatten", "images", "quadratics", "study"]
+__all__ = ["Config", "flatten", "images", "quadratics", "study"]
+
+Config = Any
+"""A ConfigDict, of whose attributes type checkers know nothing."""
 
 
-def study(data: ConfigDict) -> ConfigDict:
+def study(data: Config) -> Config:
     """The settings of FedZO's paper (V-B) on the given data."""
     config = ConfigDict(
         {
@@ -35,7 +38,9 @@ def study(data: ConfigDict) -> ConfigDict:
             "execution": {  # how it is computed; results agree to round-off whatever is chosen
                 "client_chunk": placeholder(int),  # clients mapped at once; None: by backend
                 "direction_chunk": placeholder(int),  # directions held at once; None: by backend
-                "num_devices": placeholder(int),  # that cells are spread over; None: all GPUs or TPUs, or one CPU
+                "num_devices": placeholder(
+                    int
+                ),  # that cells are spread over; None: all GPUs or TPUs, or one CPU
             },
         }
     )
@@ -43,7 +48,7 @@ def study(data: ConfigDict) -> ConfigDict:
     return config.lock()
 
 
-def images(name: str, **changes: Any) -> ConfigDict:
+def images(name: str, **changes: Any) -> Config:
     """Settings of an image classification: a data set of `zofed.data` and its partition over the clients."""
     return _changed(
         {
@@ -59,7 +64,7 @@ def images(name: str, **changes: Any) -> ConfigDict:
     )
 
 
-def quadratics(**changes: Any) -> ConfigDict:
+def quadratics(**changes: Any) -> Config:
     """Settings of `zofed.tasks.quadratic`."""
     return _changed(
         {
@@ -76,13 +81,13 @@ def quadratics(**changes: Any) -> ConfigDict:
     )
 
 
-def _changed(settings: dict[str, Any], changes: dict[str, Any]) -> ConfigDict:
+def _changed(settings: dict[str, Any], changes: dict[str, Any]) -> Config:
     config = ConfigDict(settings).lock()
     config.update(changes)
     return config
 
 
-def flatten(config: ConfigDict) -> dict[str, Any]:
+def flatten(config: Config) -> dict[str, Any]:
     """Setting by dotted name.
 
     Example:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from experiments.settings import flatten
+from experiments.settings import Config, flatten
 from zofed import sweep
 
 __all__ = ["apply", "parse"]
@@ -30,11 +29,11 @@ _CALLS: dict[str, Callable[..., Sequence[Any]]] = {
 _FORMS = "a list [a, b, ...], range(...), linspace(start, stop, num) or logspace(start, stop, num)"
 
 
-def parse(texts: Sequence[str], config: ConfigDict) -> sweep.Grid:
+def parse(texts: Sequence[str], config: Config) -> sweep.Grid:
     """The grid that the `--sweep` options describe.
 
     Raises:
-        ValueError: an axis names no setting (the message lists near ones), or a value has another type than the setting.
+        ValueError: an axis names no setting (the message lists near ones), or a value has not its type.
 
     Example:
         >>> config = ConfigDict({"seed": 0, "algorithm": {"learning_rate": 1.0}})
@@ -45,18 +44,24 @@ def parse(texts: Sequence[str], config: ConfigDict) -> sweep.Grid:
     return sweep.product([_axis(text, config) for text in texts])
 
 
-def _axis(text: str, config: ConfigDict) -> sweep.Axis:
+def _axis(text: str, config: Config) -> sweep.Axis:
     name, separator, expression = (part.strip() for part in text.partition("="))
     if not separator:
         raise ValueError(f"--sweep={text!r}: write NAME=VALUES, where VALUES is {_FORMS}")
     settings = flatten(config)
     if name not in settings:
         near = difflib.get_close_matches(name, settings, n=3, cutoff=0.5)
-        ending = [full for full in settings if full.split(".")[-1] == name.split(".")[-1] and full not in near]
-        hint = f"near ones: {', '.join(ending + near)}" if ending + near else f"there are: {', '.join(settings)}"
+        ending = [
+            full for full in settings if full.split(".")[-1] == name.split(".")[-1] and full not in near
+        ]
+        hint = (
+            f"near ones: {', '.join(ending + near)}" if ending + near else f"there are: {', '.join(settings)}"
+        )
         raise ValueError(f"--sweep: {name!r} is no setting of this config; {hint}")
     if name.startswith(_FIXED):
-        raise ValueError(f"--sweep: {name} is the same in all cells of a study; set it with --config.{name}=...")
+        raise ValueError(
+            f"--sweep: {name} is the same in all cells of a study; set it with --config.{name}=..."
+        )
     values = _values(name, expression)
     return sweep.Axis(name, tuple(_typed(name, value, settings[name]) for value in values))
 
@@ -81,11 +86,13 @@ def _typed(name: str, value: Any, usual: Any) -> Any:
     if wanted is float and type(value) is int:
         return float(value)
     if type(value) is not wanted:
-        raise ValueError(f"--sweep: {name} has the value {value!r}; allowed: {wanted.__name__}, like {usual!r}")
+        raise ValueError(
+            f"--sweep: {name} has the value {value!r}; allowed: {wanted.__name__}, like {usual!r}"
+        )
     return value
 
 
-def apply(config: ConfigDict, cell: Mapping[str, Any]) -> ConfigDict:
+def apply(config: Config, cell: Mapping[str, Any]) -> Config:
     """A copy of the config with a cell's settings in place."""
     changed = config.copy_and_resolve_references()
     changed.update_from_flattened_dict(cell)

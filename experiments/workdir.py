@@ -10,7 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments.files import write_json
-from experiments.settings import flatten
+from experiments.settings import Config, flatten
 from zofed.sweep import Grid
 
 __all__ = ["claim", "describe"]
@@ -18,7 +18,7 @@ __all__ = ["claim", "describe"]
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "flax", "zofed")
 
 
-def describe(config: ConfigDict, grid: Grid) -> dict[str, Any]:
+def describe(config: Config, grid: Grid) -> dict[str, Any]:
     """What `config.json` holds: all that a run's results depend on."""
     return {
         "config": config.to_dict(),
@@ -37,7 +37,7 @@ def _version(package: str) -> str | None:
 
 
 def _git_commit() -> str | None:
-    """The commit of this source, with "-dirty" behind it where files were changed since; None outside a checkout."""
+    """The commit of this source, "-dirty" behind it where files changed since; None outside a checkout."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
@@ -58,7 +58,9 @@ def claim(directory: Path, description: dict[str, Any], resume: bool) -> list[st
     path = directory / "config.json"
     if not path.exists():
         if directory.is_dir() and any(directory.iterdir()):
-            raise ValueError(f"--workdir={directory} holds other files and no config.json; give a new directory")
+            raise ValueError(
+                f"--workdir={directory} holds other files and no config.json; give a new directory"
+            )
         write_json(path, description)
         return []
     try:
@@ -74,7 +76,9 @@ def claim(directory: Path, description: dict[str, Any], resume: bool) -> list[st
             "Give another directory, or the settings of that run"
         )
     if not resume:
-        raise ValueError(f"--workdir={directory} holds this run already; go on with --resume, or give a new directory")
+        raise ValueError(
+            f"--workdir={directory} holds this run already; go on with --resume, or give a new directory"
+        )
     versions = [
         f"{name} is {ours['versions'].get(name)}, was {version}: results may differ in the last digits"
         for name, version in kept["versions"].items()

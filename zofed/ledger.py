@@ -28,7 +28,7 @@ class Traffic(NamedTuple):
 
 
 def model_exchange(params: Params) -> Traffic:
-    """A participant receives the model and sends an update of its size: FedZO, FedAvg. 4 d bytes each way in float32.
+    """A participant receives the model and sends an update of its size: 4 d bytes each way in float32.
 
     Args:
         params: the model, arrays or their shapes (`jax.eval_shape`).

@@ -1,1 +1,1 @@
-"""Configs of experiments, one study per file: `python -m experiments.run --config=experiments/configs/NAME.py`."""
+"""Configs, one study per file, for `python -m experiments.run --config=experiments/configs/NAME.py`."""

@@ -1,6 +1,6 @@
 """FedZO on the 1,797 digits that ship with zofed: the first study to run, in seconds.
 
-    python -m experiments.run --config=experiments/configs/fedzo_digits.py --workdir=runs/fedzo_digits
+python -m experiments.run --config=experiments/configs/fedzo_digits.py --workdir=runs/fedzo_digits
 """
 
 from ml_collections import ConfigDict

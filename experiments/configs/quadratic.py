@@ -1,6 +1,6 @@
 """FedZO on a federated quadratic of 100 dimensions, whose minimum is known: seconds.
 
-    python -m experiments.run --config=experiments/configs/quadratic.py --workdir=runs/quadratic
+python -m experiments.run --config=experiments/configs/quadratic.py --workdir=runs/quadratic
 """
 
 from ml_collections import ConfigDict

@@ -38,11 +38,11 @@ def federated(
     eval_every: int,
     client_chunk: int | None = None,
 ) -> Cell:
-    """A federated run. Its record is what `evaluate` returns and, after the start, the interval's rounds in short.
+    """A federated run. Its record is what `evaluate` returns and, after the start, the rounds since in short.
 
-    The latter are `participants` and `nonfinite`, summed over the rounds; `lost_rounds`, in which nobody's result was
-    finite; the means over the participants of what they report, such as `batch_loss` and `zero_differences`; and the
-    means over the rounds of what the link reports.
+    The latter are `participants` and `nonfinite`, summed over the rounds; `lost_rounds`, in which nobody's
+    result was finite; the means over the participants of what they report, such as `batch_loss` and
+    `zero_differences`; and the means over the rounds of what the link reports.
 
     Args:
         init: `key -> params`, as in `zofed.tasks.Task`.

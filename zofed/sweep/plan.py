@@ -29,9 +29,9 @@ def split(grid: Grid, traced: Mapping[str, np.generic]) -> list[Group]:
 
     Args:
         grid: the whole sweep.
-        traced: the settings that a program traces, and their values where no axis says otherwise; the numpy scalars also
-            give the dtypes. They are arguments of the program even where all cells agree, so that one compiled program
-            serves every value.
+        traced: the settings that a program traces, with their values where no axis gives others; the numpy
+            scalars also give the dtypes. They are arguments of the program even where all cells agree, so that
+            one compiled program serves every value.
 
     Example:
         >>> from zofed.sweep import Axis, product

@@ -23,8 +23,8 @@ class Program(NamedTuple):
 
     Attributes:
         start: `(settings, data) -> (states, records)`.
-        advance: `(states, settings, data) -> (states, records)`; gives the memory of its states to the next ones.
-        pad: makes cells the number that divides over the devices, by repeating the last: for settings, and for states
+        advance: `(states, settings, data) -> (states, records)`; the next states take the memory of these.
+        pad: repeats the last cell until the devices have equal numbers of cells: for settings, and for states
             that were kept.
         trim: numpy arrays of the group's own cells only, of states or records.
         place: puts data on the devices, once.
@@ -37,7 +37,7 @@ class Program(NamedTuple):
     place: Callable[[Any], Any]
 
 
-def vectorise(cell: Cell, num_cells: int, devices: Sequence[jax.Device] | None = None) -> Program:
+def vectorise(cell: Cell, num_cells: int, devices: Sequence[Any] | None = None) -> Program:
     """`cell` over `num_cells` cells. With several devices each plays an equal share of them, without talking.
 
     Args:
