@@ -27,11 +27,10 @@ _LOG_RATIO = 20.0
 """A loss whose values differ by more than this factor is drawn on a logarithmic axis."""
 
 
-def axis_label(name: str) -> str:
+def axis_label(quantity: xarray.DataArray) -> str:
     """A recorded quantity in words, with its unit where it has one."""
-    metric = describe(name)
-    short = metric.long_name.split(",")[0]
-    return short if metric.units == "1" else f"{short} [{metric.units}]"
+    short, units = quantity.attrs["long_name"].split(",")[0], quantity.attrs["units"]
+    return short if units == "1" else f"{short} [{units}]"
 
 
 def value_label(value: Any) -> str:
@@ -116,9 +115,9 @@ def _finish(panel: Axes, results: xarray.Dataset, score: str) -> None:
     if describe(score).best is np.fmin and positive and finite.max() > _LOG_RATIO * finite.min():
         panel.set_yscale("log")
     panel.set_xlabel("communication round")
-    panel.set_ylabel(axis_label(score))
+    panel.set_ylabel(axis_label(results[score]))
     panel.set_xlim(0, float(results["round"].max()) or 1.0)
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     panel.grid(alpha=0.3, linewidth=0.6)
     panel.spines[["top", "right"]].set_visible(False)
 

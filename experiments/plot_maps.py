@@ -62,7 +62,7 @@ def heat_map(
     panel.set_title(
         title or f"after {last} rounds" + (f", mean of {count} seeds" if count > 1 else ""), fontsize=10
     )
-    figure.colorbar(image, ax=panel, label=axis_label(score))
+    figure.colorbar(image, ax=panel, label=axis_label(results[score]))
     return figure
 
 

@@ -36,7 +36,7 @@ def dataset(config: Config, grid: Grid, outcomes: Sequence[Outcome]) -> xarray.D
     complete = bool((played == config.num_rounds).all())
 
     variables: dict[str, Any] = {
-        name: ((*axes, "eval"), values.reshape(*grid.shape, num_evaluations), _attributes(name))
+        name: ((*axes, "eval"), values.reshape(*grid.shape, num_evaluations), _attributes(name, config))
         for name, values in _whole(outcomes, grid.num_cells, num_evaluations, complete).items()
     }
     variables["rounds_played"] = (
@@ -49,7 +49,7 @@ def dataset(config: Config, grid: Grid, outcomes: Sequence[Outcome]) -> xarray.D
     rounds = np.arange(num_evaluations, dtype=np.int64) * config.eval_every
     coordinates["round"] = ("eval", rounds, {"long_name": "communication round", "units": "1"})
     attributes = {
-        "title": f"zofed study: {config.algorithm.name} on {config.data.name}",
+        "title": _title(config, grid),
         "config": json.dumps(config.to_dict(), sort_keys=True),
         "complete": int(complete),
     }
@@ -63,9 +63,17 @@ def _diverged(records: Records) -> np.ndarray:
     return np.asarray(diverged)
 
 
-def _attributes(name: str) -> dict[str, str]:
+def _attributes(name: str, config: Config) -> dict[str, str]:
     metric = describe(name)
-    return {"long_name": metric.long_name, "units": metric.units}
+    is_entropy = metric.units != "nat" or config.data.name != "quadratic"
+    return {"long_name": metric.long_name, "units": metric.units if is_entropy else "1"}
+
+
+def _title(config: Config, grid: Grid) -> str:
+    swept = {axis.name: axis.values for axis in grid.axes}
+    algorithms = swept.get("algorithm.name", (config.algorithm.name,))
+    data = swept.get("data.name", (config.data.name,))
+    return f"zofed study: {', '.join(algorithms)} on {', '.join(data)}"
 
 
 def _whole(outcomes: Sequence[Outcome], num_cells: int, num_evaluations: int, complete: bool) -> Records:
