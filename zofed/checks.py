@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 
 __all__ = ["Rate", "choice", "count", "nonnegative", "positive", "rate", "rate_at"]

@@ -1,7 +1,7 @@
 """Laws of random directions: how one is drawn, and the scale that makes an estimator unbiased."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,16 @@ import jax.numpy as jnp
 from zofed import rng
 from zofed.base import Params, dimension
 
-__all__ = ["LAWS", "Direction", "Directions", "coordinate", "gaussian", "rademacher", "sphere", "sphere_sqrt_dim"]
+__all__ = [
+    "LAWS",
+    "Direction",
+    "Directions",
+    "coordinate",
+    "gaussian",
+    "rademacher",
+    "sphere",
+    "sphere_sqrt_dim",
+]
 
 
 class Direction(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from zofed import checks
+from zofed import checks, rng
 from zofed.base import LossFn, Params, dimension
 from zofed.directions import Direction, Directions
 
@@ -42,9 +42,13 @@ Estimator = Callable[[Callable[[jax.Array], jax.Array], Params, Any], Estimate]
 def move(params: Params, direction: Direction, length: jax.Array | float) -> Params:
     """params + length * direction, in the dtypes of params."""
     step = length * direction.factor
-    return jax.tree.map(
-        lambda leaf, raw: leaf + (step.astype(raw.dtype) * raw).astype(leaf.dtype), params, direction.raw
-    )
+
+    def moved() -> Params:
+        return jax.tree.map(
+            lambda leaf, raw: leaf + (step.astype(raw.dtype) * raw).astype(leaf.dtype), params, direction.raw
+        )
+
+    return rng.materialise(moved)
 
 
 class Difference(NamedTuple):
@@ -88,7 +92,9 @@ def jvp() -> Difference:
     def scalar(losses: Losses, params: Params, base: jax.Array, direction: Direction, smoothing: Any) -> Any:
         del base, smoothing
         tangent = jax.tree.map(
-            lambda leaf, raw: (direction.factor.astype(raw.dtype) * raw).astype(leaf.dtype), params, direction.raw
+            lambda leaf, raw: (direction.factor.astype(raw.dtype) * raw).astype(leaf.dtype),
+            params,
+            direction.raw,
         )
         value, slope = jax.jvp(lambda x: jnp.mean(losses(x)), (params,), (tangent,))
         return slope, value
@@ -151,6 +157,7 @@ def estimator(
 
     def estimate(direction_key: Callable[[jax.Array], jax.Array], params: Params, batch: Any) -> Estimate:
         base = losses_of(batch)(params) if difference.needs_base else None
+        scale = directions.scale(dimension(params))
         total = num_directions * (jax.tree.leaves(batch)[0].shape[0] if per_sample else 1)
 
         def one(number: jax.Array) -> tuple[jax.Array, jax.Array, Direction]:
@@ -165,14 +172,14 @@ def estimator(
 
         def accumulate(gradient: Params, numbers: jax.Array) -> tuple[Params, tuple[jax.Array, jax.Array]]:
             scalars, losses, drawn = jax.vmap(one)(numbers)
-            weights = scalars * drawn.factor
+            # Scale and 1 / total join the scalars here: XLA would regroup a second factor of the sum with the
+            # learning rate, and differently so in a vmapped sweep.
+            weights = scalars * drawn.factor * jnp.float32(scale / total)
             add = lambda sum_, raw: sum_ + jnp.tensordot(weights.astype(raw.dtype), raw, axes=1)  # noqa: E731
             return jax.tree.map(add, gradient, drawn.raw), (scalars, losses)
 
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32)), params)
         gradient, (scalars, losses) = _scan_chunks(accumulate, zeros, total, chunk)
-        weight = directions.scale(dimension(params)) / total
-        gradient = jax.tree.map(lambda leaf: leaf * jnp.asarray(weight, leaf.dtype), gradient)
         return Estimate(scalars, gradient, jnp.mean(losses))
 
     return estimate

@@ -39,9 +39,7 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 
 
-def threefry2x32(
-    key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Array]
-) -> tuple[jax.Array, jax.Array]:
+def threefry2x32(key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Threefry-2x32 with its 20 rounds written out, so that XLA fuses them into one loop over registers.
 
     Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. JAX's own CPU lowering loops over arrays in
@@ -84,8 +82,8 @@ def fold(key: jax.Array, low: int | jax.Array, high: int | jax.Array = 0) -> jax
         True
     """
     words = jax.random.key_data(key)
-    counter = jnp.asarray(high, jnp.uint32), jnp.asarray(low, jnp.uint32)
-    folded = threefry2x32((words[..., 0], words[..., 1]), jnp.broadcast_arrays(*counter))
+    high, low = jnp.broadcast_arrays(jnp.asarray(high, jnp.uint32), jnp.asarray(low, jnp.uint32))
+    folded = threefry2x32((words[..., 0], words[..., 1]), (high, low))
     return jax.random.wrap_key_data(jnp.stack(folded, axis=-1), impl="threefry2x32")
 
 
@@ -144,13 +142,15 @@ def leaf_keys(key: jax.Array, like: Any) -> Any:
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(like)[0]]
     hashes = [zlib.crc32(jax.tree_util.keystr(path).encode()) for path in paths]
     if len(set(hashes)) < len(hashes):
-        raise ValueError(f"two parameter paths among {[jax.tree_util.keystr(p) for p in paths]} share a hash; rename one")
+        raise ValueError(
+            f"two parameter paths among {[jax.tree_util.keystr(p) for p in paths]} share a hash; rename one"
+        )
     return jax.tree.unflatten(jax.tree.structure(like), [fold(key, leaf_hash, 1) for leaf_hash in hashes])
 
 
 def _use_jax_random() -> bool:
     """Whether `jax.random` must draw: its bits are another function where partitionable threefry is off."""
-    return not jax.config.jax_threefry_partitionable
+    return not jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -175,9 +175,7 @@ def _counters(shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     return jnp.zeros(shape, jnp.uint32), flat.reshape(shape)
 
 
-def uniform(
-    key: jax.Array, shape: tuple[int, ...] = (), minval: float = 0.0, maxval: float = 1.0
-) -> jax.Array:
+def uniform(key: jax.Array, shape: tuple[int, ...] = (), minval: float = 0.0, maxval: float = 1.0) -> jax.Array:
     """float32 uniform on [minval, maxval), equal to `jax.random.uniform(key, shape)`."""
     random_bits = bits(key, shape)
     mantissa = (random_bits >> np.uint32(9)) | np.float32(1).view(np.uint32)

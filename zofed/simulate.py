@@ -42,7 +42,7 @@ def simulate(
     client_chunk: int | None = None,
     mesh: Mesh | None = None,
 ) -> tuple[State, Trace]:
-    """Plays `num_rounds` rounds from `state`: a pure function, to be jitted, vmapped over runs, or called again to go on.
+    """Plays `num_rounds` rounds from `state`: pure; jit it, vmap it over runs, call it again to go on.
 
     Two calls of T rounds equal one of 2T bit for bit, since all randomness depends on (seed, round, client) alone.
 
@@ -101,7 +101,7 @@ def _play_round(
     reduced, memory = map_cohort(keys, state, cohort)
 
     received = jnp.maximum(reduced.finite, 1).astype(jnp.float32)
-    aggregate, link = algorithm.aggregation.receive(keys, reduced.total, received, cohort)
+    aggregate, link = rng.materialise(lambda: algorithm.aggregation.receive(keys, reduced.total, received, cohort))
     server = algorithm.server(keys, state, aggregate, cohort)
     # A round in which nobody was heard leaves the server as it is.
     server = jax.tree.map(lambda new, old: jnp.where(reduced.finite > 0, new, old), server, state.server)

@@ -32,7 +32,9 @@ def descend(
     optimizer: optax.GradientTransformation, rate: Any, gradient: Params, optimizer_state: Any, params: Params
 ) -> tuple[Params, Any]:
     """params - rate * optimizer(gradient), in the dtypes of params; the optimiser has no rate of its own."""
-    direction, optimizer_state = optimizer.update(gradient, optimizer_state, params)
+    # Some optax transformations mix integer counts and floats, which strict promotion forbids.
+    with jax.numpy_dtype_promotion("standard"):
+        direction, optimizer_state = optimizer.update(gradient, optimizer_state, params)
     rate = jnp.asarray(rate)
     new = jax.tree.map(lambda x, step: x - (rate.astype(step.dtype) * step).astype(x.dtype), params, direction)
     return new, optimizer_state
@@ -84,7 +86,8 @@ def model_averaging(
                 return rng.fold(rng.fold(keys.direction, number, client.id), direction)
 
             step_gradient, info = gradient(direction_key, params, batch)
-            return descend(local_optimizer, rate, step_gradient, optimizer_state, params), info
+            new = rng.materialise(lambda: descend(local_optimizer, rate, step_gradient, optimizer_state, params))
+            return new, info
 
         start = server.params, local_optimizer.init(server.params)
         steps = jnp.arange(local_steps, dtype=jnp.int32)
@@ -98,7 +101,8 @@ def model_averaging(
         params, optimizer_state = state.server
         rate = checks.rate_at(server_learning_rate, keys.round)
         pseudo_gradient = jax.tree.map(jnp.negative, aggregate)
-        return ServerState(*descend(server_optimizer, rate, pseudo_gradient, optimizer_state, params))
+        step = lambda: descend(server_optimizer, rate, pseudo_gradient, optimizer_state, params)  # noqa: E731
+        return ServerState(*rng.materialise(step))
 
     return Algorithm(
         init=init,

@@ -161,18 +161,14 @@ def read_idx_file(name: str, folder: Path, filename: str) -> np.ndarray:
             raise CorruptDataError(_corrupt_message(name, path, filename, f"gzip: {error}")) from error
     found = hashlib.sha256(content).hexdigest()
     if found != IDX_SHA256[name][filename]:
-        raise CorruptDataError(
-            _corrupt_message(name, path, filename, f"{len(content)} bytes with sha256 {found}")
-        )
+        raise CorruptDataError(_corrupt_message(name, path, filename, f"{len(content)} bytes with sha256 {found}"))
     return parse_idx(content)
 
 
 def _load_digits() -> Dataset:
     found = hashlib.sha256(_DIGITS.read_bytes()).hexdigest()
     if found != _DIGITS_SHA256:
-        raise CorruptDataError(
-            f"{_DIGITS} is damaged: sha256 {found}, expected {_DIGITS_SHA256}; install zofed again"
-        )
+        raise CorruptDataError(f"{_DIGITS} is damaged: sha256 {found}, expected {_DIGITS_SHA256}; install zofed again")
     with np.load(_DIGITS) as arrays:
         image, label = arrays["image"], arrays["label"].astype(np.int32)
         in_test = np.zeros(len(label), bool)
@@ -205,9 +201,7 @@ def _command(name: str, folder: Path) -> str:
 
 def _missing_message(name: str, folders: tuple[Path, ...], filenames: list[str]) -> str:
     looked = " or ".join(str(folder) for folder in folders)
-    wanted = "".join(
-        f"\n  {name_}[.gz], sha256 {IDX_SHA256[name][name_]} uncompressed" for name_ in filenames
-    )
+    wanted = "".join(f"\n  {name_}[.gz], sha256 {IDX_SHA256[name][name_]} uncompressed" for name_ in filenames)
     return f"{name}: not found in {looked}:{wanted}\nTo get it: {_command(name, folders[0])}"
 
 

