@@ -184,8 +184,7 @@ def _warn_of_round_off(records: Records, config: Config, progress: Progress) -> 
 
 def _finished(records: Records, task: Task, config: Config) -> Records:
     """Adds what follows from the recorded number of participants: bytes, exactly, and the mean cohort."""
-    if "participants" not in records:
-        return records
-    traffic = build.traffic_of(config, task).over(records["participants"])
-    cohort_size = records["participants"] / config.eval_every
-    return {**records, **traffic._asdict(), "cohort_size": cohort_size}
+    nobody = np.zeros(records["train_loss"].shape, np.int32)
+    participants = records.get("participants", nobody)
+    traffic = build.traffic_of(config, task).over(participants)
+    return {**records, **traffic._asdict(), "cohort_size": participants / config.eval_every}

@@ -114,8 +114,7 @@ def summary(results: xarray.Dataset) -> list[dict[str, Any]]:
             row[f"final_{name}"] = values[-1] if values.size else ""
             row[f"best_{name}"] = best.reduce(values) if best is not None and values.size else ""
         for name in ("uplink_bytes", "downlink_bytes"):
-            if name in cell:
-                row[name] = int(reached[name].values[-1]) if played >= 0 else ""
+            row[name] = int(reached[name].values[-1]) if played >= 0 else ""
         rows.append(row)
     return rows
 
