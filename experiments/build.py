@@ -1,7 +1,7 @@
 """From a config to a task, an algorithm and a cell; settings are checked before anything compiles."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -9,13 +9,13 @@ import numpy as np
 from ml_collections import FrozenConfigDict
 
 from experiments.settings import Config, flatten
-from zofed import aggregation, batches, checks, cohorts, estimators, ledger, sweep, tasks
+from zofed import aggregation, batches, channels, checks, cohorts, estimators, ledger, sweep, tasks
 from zofed.algorithms import fedavg, fedzo
 from zofed.base import Algorithm, LossFn
 from zofed.data import partitions
 from zofed.data.datasets import Dataset, load
 from zofed.directions import LAWS
-from zofed.ledger import Traffic
+from zofed.ledger import Costs
 from zofed.tasks import Task
 
 __all__ = [
@@ -24,20 +24,23 @@ __all__ = [
     "algorithm_of",
     "cell_of",
     "check",
+    "costs_of",
     "task_of",
     "traced_settings",
-    "traffic_of",
 ]
 
 TRACED: dict[str, type[np.generic]] = {
     "seed": np.uint32,
     "algorithm.learning_rate": np.float32,
     "algorithm.smoothing": np.float32,
+    "channel.snr_db": np.float32,
+    "channel.gain_threshold": np.float32,
 }
 """Settings that `algorithm_of` takes as traced numbers: a sweep over them is one program. Others shape it."""
 
 ALGORITHMS = ("fedavg", "fedzo")
-AGGREGATIONS: dict[str, Callable[[], aggregation.Aggregation]] = {"mean": aggregation.mean}
+AGGREGATIONS = ("aircomp", "mean")
+PARTICIPATIONS = ("gain_threshold", "uniform")
 PARTITIONS = ("dirichlet", "dirichlet_prior", "iid", "shards")
 
 
@@ -59,15 +62,13 @@ def algorithm_of(
     checks.choice("algorithm.name", settings.name, ALGORITHMS)
     checks.choice("aggregation.name", config.aggregation.name, AGGREGATIONS)
     checks.choice("data.batching", config.data.batching, batches.BATCHINGS)
-    num_clients = checks.count("num_clients", config.num_clients)
-    cohort_size = checks.count("cohort_size", config.cohort_size, at_most=num_clients, limit="num_clients")
     common = {
         "learning_rate": traced["algorithm.learning_rate"],
         "local_steps": settings.local_steps,
         "batch_size": settings.batch_size,
         "batching": batches.BATCHINGS[config.data.batching],
-        "aggregation": AGGREGATIONS[config.aggregation.name](),
-        "sample_cohort": cohorts.full() if cohort_size == num_clients else cohorts.uniform(cohort_size),
+        "aggregation": _aggregation(config, traced),
+        "sample_cohort": _sample_cohort(config, traced),
     }
     if settings.name == "fedavg":
         return fedavg(loss, **common)
@@ -85,6 +86,27 @@ def algorithm_of(
     )
 
 
+def _aggregation(config: Config, traced: Mapping[str, Any]) -> aggregation.Aggregation:
+    if config.aggregation.name == "mean":
+        return aggregation.mean()
+    if config.participation != "gain_threshold":
+        raise ValueError(
+            f"participation={config.participation!r} with aggregation.name='aircomp'; allowed: 'gain_threshold', "
+            "whose clients have channels"
+        )
+    return aggregation.aircomp(traced["channel.snr_db"], config.channel.noise, config.channel.variant)
+
+
+def _sample_cohort(config: Config, traced: Mapping[str, Any]) -> cohorts.SampleCohort:
+    checks.choice("participation", config.participation, PARTICIPATIONS)
+    num_clients = checks.count("num_clients", config.num_clients)
+    if config.participation == "gain_threshold":
+        channel = channels.rayleigh(config.channel.mean_square_gain)
+        return cohorts.gain_threshold(traced["channel.gain_threshold"], channel)
+    cohort_size = checks.count("cohort_size", config.cohort_size, at_most=num_clients, limit="num_clients")
+    return cohorts.full() if cohort_size == num_clients else cohorts.uniform(cohort_size)
+
+
 def check(config: Config) -> None:
     """Raises ValueError, naming the setting, its value and what is allowed, unless the config can run."""
     seed = config.seed
@@ -93,9 +115,7 @@ def check(config: Config) -> None:
     checks.count("num_rounds", config.num_rounds)
     checks.count("eval_every", config.eval_every, at_most=config.num_rounds, limit="num_rounds")
     if config.num_rounds % config.eval_every:
-        raise ValueError(
-            f"eval_every={config.eval_every}; allowed: a divisor of num_rounds={config.num_rounds}"
-        )
+        raise ValueError(f"eval_every={config.eval_every}; allowed: a divisor of num_rounds={config.num_rounds}")
     for name in ("client_chunk", "direction_chunk", "num_devices"):
         if config.execution[name] is not None:
             checks.count(f"execution.{name}", config.execution[name])
@@ -116,10 +136,11 @@ def cell_of(config: Config, task: Task, client_chunk: int | None, direction_chun
     )
 
 
-def traffic_of(config: Config, task: Task) -> Traffic:
-    """What a participant sends and receives in a round. Both algorithms exchange models."""
+def costs_of(config: Config, task: Task) -> Costs:
+    """What a round costs in communication. Both algorithms exchange models."""
     checks.choice("algorithm.name", config.algorithm.name, ALGORITHMS)
-    return ledger.model_exchange(jax.eval_shape(task.init, jax.random.key(0)))
+    count = {"mean": ledger.model_exchange, "aircomp": ledger.over_the_air}[config.aggregation.name]
+    return count(jax.eval_shape(task.init, jax.random.key(0)))
 
 
 def task_of(config: Config) -> Task:

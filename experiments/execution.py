@@ -139,9 +139,7 @@ def _play(
             saved = time.perf_counter()
     ended = time.perf_counter()
     _save(path, done, states, records, program)
-    return Outcome(
-        group, _finished(records, task, config), _timing(compiled - began, ended - compiled, done - first)
-    )
+    return Outcome(group, _finished(records, task, config), _timing(compiled - began, ended - compiled, done - first))
 
 
 def _cells(leaf: jax.ShapeDtypeStruct, num_cells: int) -> jax.ShapeDtypeStruct:
@@ -186,5 +184,7 @@ def _finished(records: Records, task: Task, config: Config) -> Records:
     """Adds what follows from the recorded number of participants: bytes, exactly, and the mean cohort."""
     nobody = np.zeros(records["train_loss"].shape, np.int32)
     participants = records.get("participants", nobody)
-    traffic = build.traffic_of(config, task).over(participants)
+    heard = np.zeros_like(participants)
+    heard[:, 1:] = config.eval_every - records["empty_rounds"][:, 1:] if "empty_rounds" in records else 0
+    traffic = build.costs_of(config, task).over(participants, heard)
     return {**records, **traffic._asdict(), "cohort_size": participants / config.eval_every}

@@ -24,13 +24,18 @@ _KNOWN = {
     "test_loss": Metric("test loss", "nat", np.fmin),
     "test_accuracy": Metric("test accuracy", "1", np.fmax),
     "batch_loss": Metric("loss of the participants' batches, mean since the last evaluation", "nat"),
-    "zero_differences": Metric(
-        "finite differences that are exactly zero, share since the last evaluation", "1"
-    ),
+    "zero_differences": Metric("finite differences that are exactly zero, share since the last evaluation", "1"),
     "participants": Metric("clients that took part, summed over the rounds since the last evaluation", "1"),
     "cohort_size": Metric("clients that took part, mean over the rounds since the last evaluation", "1"),
     "nonfinite": Metric("client results left out as not finite, since the last evaluation", "1"),
     "lost_rounds": Metric("rounds without any finite result, since the last evaluation", "1"),
+    "empty_rounds": Metric("rounds without a participant, since the last evaluation", "1"),
+    "transmit_energy": Metric("participants' mean transmit energy over its limit d P", "1"),
+    "peak_transmit_energy": Metric("largest transmit energy of a participant over its limit d P, mean", "1"),
+    "received_snr": Metric("energy of the superposed signal over that of the noise, mean", "1"),
+    "uplink_channel_uses": Metric("uplink channel uses for updates, since the start", "1"),
+    "uplink_scalars": Metric("numbers sent by all clients, over the air or not, since the start", "1"),
+    "downlink_scalars": Metric("numbers received by all clients since the start", "1"),
     "uplink_bytes": Metric("bytes sent by all clients since the start", "B"),
     "downlink_bytes": Metric("bytes received by all clients since the start", "B"),
 }

@@ -57,13 +57,9 @@ def learning_curves(
     scores = [name for name in _SCORES if name in results]
     parts = _split(results, columns)
     shape = (len(scores), len(parts)) if columns else (1, len(scores))
-    figure = Figure(
-        figsize=(2.0 + (2.9 if columns else 4.1) * shape[1], 0.6 + 2.9 * shape[0]), layout="constrained"
-    )
+    figure = Figure(figsize=(2.0 + (2.9 if columns else 4.1) * shape[1], 0.6 + 2.9 * shape[0]), layout="constrained")
     panels = figure.subplots(*shape, squeeze=False, sharex=True, sharey="row" if columns else False)
-    for panel, (score, part) in zip(
-        panels.flat, [(score, part) for score in scores for part in parts], strict=True
-    ):
+    for panel, (score, part) in zip(panels.flat, [(score, part) for score in scores for part in parts], strict=True):
         for number, cell in enumerate(_split(part, colored)):
             _curve(panel, cell, score, seeds, _look(number, _length(results, colored)))
         _finish(panel, results, score)
@@ -102,9 +98,7 @@ def _curve(panel: Axes, cell: xarray.Dataset, score: str, seeds: Sequence[str], 
     rounds = cell["round"].values
     marker = "o" if len(rounds) <= 25 else ""
     if seeds:
-        panel.fill_between(
-            rounds, values.min(seeds), values.max(seeds), color=look["color"], alpha=0.18, linewidth=0
-        )
+        panel.fill_between(rounds, values.min(seeds), values.max(seeds), color=look["color"], alpha=0.18, linewidth=0)
         values = values.mean(seeds)
     panel.plot(rounds, values, marker=marker, markersize=2.5, linewidth=1.4, **look)
 
@@ -130,9 +124,7 @@ def _legend(results: xarray.Dataset, colored: Sequence[str], seeds: Sequence[str
     if colored:
         handles.append(text(colored[0]))
         count = results.sizes[colored[0]]
-        for number in np.unique(
-            np.linspace(0, count - 1, min(count, _MAX_LABELS)).round().astype(int)
-        ).tolist():
+        for number in np.unique(np.linspace(0, count - 1, min(count, _MAX_LABELS)).round().astype(int)).tolist():
             label = _value_with_losses(results.isel({colored[0]: number}), colored[0])
             handles.append(Line2D([], [], linewidth=1.6, label=label, **_look(number, count)))
     if seeds:

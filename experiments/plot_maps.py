@@ -20,9 +20,7 @@ _MAX_NUMBERS = 150
 """Cells of a map above this number carry no written values."""
 
 
-def heat_map(
-    results: xarray.Dataset, horizontal: str, vertical: str, seeds: Sequence[str], title: str = ""
-) -> Figure:
+def heat_map(results: xarray.Dataset, horizontal: str, vertical: str, seeds: Sequence[str], title: str = "") -> Figure:
     """The score after the last round, averaged over `seeds`: bright is good, a cross marks a diverged run.
 
     Args:
@@ -59,9 +57,7 @@ def heat_map(
     panel.set_ylabel(vertical)
     count = int(np.prod([results.sizes[name] for name in seeds]))
     last = int(results["round"].values[-1])
-    panel.set_title(
-        title or f"after {last} rounds" + (f", mean of {count} seeds" if count > 1 else ""), fontsize=10
-    )
+    panel.set_title(title or f"after {last} rounds" + (f", mean of {count} seeds" if count > 1 else ""), fontsize=10)
     figure.colorbar(image, ax=panel, label=axis_label(results[score]))
     return figure
 

@@ -86,9 +86,7 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         if not options.workdir:
             raise ValueError("--workdir=DIR is missing: the directory of the results")
-        return run(
-            options.config, options.sweep, Path(options.workdir), options.resume, options.progress, arguments
-        )
+        return run(options.config, options.sweep, Path(options.workdir), options.resume, options.progress, arguments)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -141,8 +139,7 @@ def run(
             progress.warn(warning)
         outcomes = execution.run(config, groups, directory / "checkpoints", requested, announce, progress)
         complete = len(outcomes) == len(groups) and all(
-            outcome.records["train_loss"].shape[1] == config.num_rounds // config.eval_every + 1
-            for outcome in outcomes
+            outcome.records["train_loss"].shape[1] == config.num_rounds // config.eval_every + 1 for outcome in outcomes
         )
     _write(directory, config, grid, outcomes)
     if complete:

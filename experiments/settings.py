@@ -22,7 +22,8 @@ def study(data: Config) -> Config:
             "num_rounds": 100,
             "eval_every": 5,  # rounds between evaluations; divides num_rounds
             "num_clients": 50,
-            "cohort_size": 50,  # clients that take part in a round, drawn uniformly without replacement
+            "participation": "uniform",  # uniform, or gain_threshold: those whose channel is good enough
+            "cohort_size": 50,  # of participation=uniform: clients in a round, drawn without replacement
             "algorithm": {
                 "name": "fedzo",  # fedzo or fedavg; fedavg ignores what only zeroth-order methods need
                 "local_steps": 5,
@@ -34,13 +35,18 @@ def study(data: Config) -> Config:
                 "estimator": "forward",  # a name in zofed.estimators.DIFFERENCES
                 "per_sample": False,  # directions of its own for each example of a batch
             },
-            "aggregation": {"name": "mean"},
+            "aggregation": {"name": "mean"},  # mean, or aircomp: over the air, with noise
+            "channel": {  # of participation=gain_threshold and aggregation.name=aircomp
+                "snr_db": 0.0,
+                "gain_threshold": 0.8,
+                "mean_square_gain": 1.0,  # E|h|^2; the authors' code of FedZO has 0.5
+                "noise": "full",  # a name in zofed.aggregation.NOISE_SHARE
+                "variant": "paper",  # paper or authors_code: whose noise variance
+            },
             "execution": {  # how it is computed; results agree to round-off whatever is chosen
                 "client_chunk": placeholder(int),  # clients mapped at once; None: by backend
                 "direction_chunk": placeholder(int),  # directions held at once; None: by backend
-                "num_devices": placeholder(
-                    int
-                ),  # that cells are spread over; None: all GPUs or TPUs, or one CPU
+                "num_devices": placeholder(int),  # that cells are spread over; None: all GPUs or TPUs, or one CPU
             },
         }
     )

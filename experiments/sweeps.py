@@ -51,17 +51,11 @@ def _axis(text: str, config: Config) -> sweep.Axis:
     settings = flatten(config)
     if name not in settings:
         near = difflib.get_close_matches(name, settings, n=3, cutoff=0.5)
-        ending = [
-            full for full in settings if full.split(".")[-1] == name.split(".")[-1] and full not in near
-        ]
-        hint = (
-            f"near ones: {', '.join(ending + near)}" if ending + near else f"there are: {', '.join(settings)}"
-        )
+        ending = [full for full in settings if full.split(".")[-1] == name.split(".")[-1] and full not in near]
+        hint = f"near ones: {', '.join(ending + near)}" if ending + near else f"there are: {', '.join(settings)}"
         raise ValueError(f"--sweep: {name!r} is no setting of this config; {hint}")
     if name.startswith(_FIXED):
-        raise ValueError(
-            f"--sweep: {name} is the same in all cells of a study; set it with --config.{name}=..."
-        )
+        raise ValueError(f"--sweep: {name} is the same in all cells of a study; set it with --config.{name}=...")
     values = _values(name, expression)
     return sweep.Axis(name, tuple(_typed(name, value, settings[name]) for value in values))
 
@@ -86,9 +80,7 @@ def _typed(name: str, value: Any, usual: Any) -> Any:
     if wanted is float and type(value) is int:
         return float(value)
     if type(value) is not wanted:
-        raise ValueError(
-            f"--sweep: {name} has the value {value!r}; allowed: {wanted.__name__}, like {usual!r}"
-        )
+        raise ValueError(f"--sweep: {name} has the value {value!r}; allowed: {wanted.__name__}, like {usual!r}")
     return value
 
 

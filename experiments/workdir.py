@@ -58,9 +58,7 @@ def claim(directory: Path, description: dict[str, Any], resume: bool) -> list[st
     path = directory / "config.json"
     if not path.exists():
         if directory.is_dir() and any(directory.iterdir()):
-            raise ValueError(
-                f"--workdir={directory} holds other files and no config.json; give a new directory"
-            )
+            raise ValueError(f"--workdir={directory} holds other files and no config.json; give a new directory")
         write_json(path, description)
         return []
     try:
@@ -76,9 +74,7 @@ def claim(directory: Path, description: dict[str, Any], resume: bool) -> list[st
             "Give another directory, or the settings of that run"
         )
     if not resume:
-        raise ValueError(
-            f"--workdir={directory} holds this run already; go on with --resume, or give a new directory"
-        )
+        raise ValueError(f"--workdir={directory} holds this run already; go on with --resume, or give a new directory")
     versions = [
         f"{name} is {ours['versions'].get(name)}, was {version}: results may differ in the last digits"
         for name, version in kept["versions"].items()

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from zofed import fedzo, sweep, tasks
-from zofed.ledger import model_exchange
 
 TASK = tasks.quadratic(dim=10, num_clients=4, samples_per_client=4, noise=0.1)
 TRACED = {"seed": np.uint32(0), "rate": np.float32(0.02), "smoothing": np.float32(0.1)}
@@ -166,12 +165,3 @@ def test_clients_that_were_not_heard_are_counted_and_left_out_of_means() -> None
     assert record["lost_rounds"].tolist() == [0]
     assert np.isfinite(record["batch_loss"]).all()
     assert np.isfinite(states.server.params).all()
-
-
-def test_traffic_of_a_model_exchange_is_exact() -> None:
-    traffic = model_exchange({"a": np.zeros((3, 2), np.float32), "b": np.zeros(5, np.float16)})
-    assert traffic == (34, 34)
-    participants = np.full((2, 3), 2**31 - 1, np.int32)
-    total = traffic.over(participants).uplink_bytes
-    assert total.dtype == np.int64
-    assert total[:, -1].tolist() == [34 * 3 * (2**31 - 1)] * 2

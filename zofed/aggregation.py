@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from zofed.base import Client, Cohort
+from zofed import checks, rng
+from zofed.base import Client, Cohort, dimension, squared_norm
 from zofed.rng import RoundKeys
 
-__all__ = ["Aggregation", "mean"]
+__all__ = ["Aggregation", "AirCompInfo", "aircomp", "check_gain", "mean"]
 
 
 class Aggregation(NamedTuple):
@@ -27,6 +28,7 @@ class Aggregation(NamedTuple):
         merge: `(total, total) -> total`, associative, with zeros as the neutral element.
         receive: `(keys, total, count, cohort) -> (aggregate, link)`, at the server. `count` is the float32 number of
             messages in the total, at least 1; `link` is a NamedTuple of scalars for RoundInfo, or `()`.
+        needs_gain: whether the cohort must come with channel gains.
     """
 
     init: Callable[[Any], Any]
@@ -34,6 +36,7 @@ class Aggregation(NamedTuple):
     lift: Callable[[Any, jax.Array | None], Any]
     merge: Callable[[Any, Any], Any]
     receive: Callable[[RoundKeys, Any, jax.Array, Cohort], tuple[Any, Any]]
+    needs_gain: bool = False
 
 
 def no_memory(payload: Any) -> Any:
@@ -62,3 +65,107 @@ def mean() -> Aggregation:
         return jax.tree.map(lambda leaf: leaf * (1 / count).astype(leaf.dtype), total), ()
 
     return Aggregation(no_memory, send_as_is, lambda message, gain: message, add, receive)
+
+
+def check_gain(aggregation: Aggregation, sample_cohort: Callable[[RoundKeys, int], Cohort]) -> None:
+    """Raises ValueError if the aggregation works over a channel and the cohorts have none."""
+    if not aggregation.needs_gain:
+        return
+    many = 2**24  # cohorts are only shaped here, so any number of clients that no cohort size exceeds will do
+    cohort = jax.eval_shape(lambda: sample_cohort(rng.round_keys(rng.seed_key(0), 0), many)._replace(count=0))
+    if cohort.gain is None:
+        raise ValueError(
+            "aggregation=aircomp with a sample_cohort whose cohorts have no channel gains; "
+            "allowed: sample_cohort=zofed.cohorts.gain_threshold(...)"
+        )
+
+
+class AirCompInfo(NamedTuple):
+    """The link of a round over the air.
+
+    Attributes:
+        transmit_energy: mean over the participants of ||alpha_i Delta_i||^2, as a fraction of its limit dP.
+        peak_transmit_energy: the largest of them; at most 1.
+        received_snr: energy of the superposed signal over that of the noise, linear.
+    """
+
+    transmit_energy: jax.Array
+    peak_transmit_energy: jax.Array
+    received_snr: jax.Array
+
+
+class _AirTotal(NamedTuple):
+    """Sums and largest values over the participants' messages Delta_i."""
+
+    superposed: Any
+    energy: jax.Array
+    """Sum of ||Delta_i||^2 / |h_i|^2."""
+    largest_square: jax.Array
+    """Largest ||Delta_i||^2, Delta_max."""
+    largest_energy: jax.Array
+    """Largest ||Delta_i||^2 / |h_i|^2."""
+    largest_inverse_gain: jax.Array
+    """Largest 1 / |h_i|."""
+
+
+NOISE_SHARE = {"full": 1.0, "real_part": 0.5}
+"""Share of the complex noise's variance that reaches the real update."""
+
+
+def aircomp(snr_db: float | jax.Array, noise: str = "full", variant: str = "paper") -> Aggregation:
+    """Over-the-air mean: payloads superpose in a fading channel and come with noise, FedZO (14)-(17).
+
+    With alpha_i = (h_min / h_i) sqrt(dP / Delta_max) and the receive scalar of (17) the server gets the mean plus a
+    noise n of E||n||^2 = Delta_max / (count^2 gamma), where gamma = snr * h_min^2 and Delta_max = max_i ||Delta_i||^2.
+    That equivalent form is what is computed; the signals themselves are in the tests. Needs cohorts from
+    `zofed.cohorts.gain_threshold`.
+
+    Args:
+        snr_db: P / sigma_w^2 in dB, may be traced; infinity is a link without noise.
+        noise: `full` adds real noise of the whole variance of (17), as the paper's bound counts it; `real_part` the
+            real half of it.
+        variant: `paper`, or `authors_code`: E||n||^2 = Delta_max / (count^2 snr min_i |h_i|), which has the smallest
+            gain among the participants, not squared, in the place of h_min^2.
+
+    Raises:
+        ValueError: snr_db is nan or -infinity, or a name is unknown.
+    """
+    checks.finite_or_infinity("channel.snr_db", snr_db)
+    share = NOISE_SHARE[checks.choice("channel.noise", noise, NOISE_SHARE)]
+    checks.choice("channel.variant", variant, ("paper", "authors_code"))
+
+    def lift(message: Any, gain: jax.Array | None) -> _AirTotal:
+        assert gain is not None
+        square = squared_norm(message)
+        inverse_gain = 1 / jnp.abs(gain)
+        energy = square * inverse_gain**2
+        return _AirTotal(message, energy, square, energy, inverse_gain)
+
+    def merge(total: _AirTotal, other: _AirTotal) -> _AirTotal:
+        largest = (jnp.maximum(own, theirs) for own, theirs in zip(total[2:], other[2:], strict=True))
+        return _AirTotal(add(total.superposed, other.superposed), total.energy + other.energy, *largest)
+
+    def receive(keys: RoundKeys, total: _AirTotal, count: jax.Array, cohort: Cohort) -> tuple[Any, AirCompInfo]:
+        h_min = jnp.asarray(cohort.gain_threshold, jnp.float32)
+        snr = 10 ** (jnp.asarray(snr_db, jnp.float32) / 10)
+        square_gain = 1 / total.largest_inverse_gain if variant == "authors_code" else h_min**2
+        delta_max, dim = total.largest_square, dimension(total.superposed)
+        deviation = jnp.sqrt(share * delta_max / (dim * snr * square_gain)) / count
+        # A cohort that is empty, or has nothing to say, has no Delta_max to divide by.
+        deviation = jnp.where(delta_max > 0, deviation, 0.0)
+        per_limit = jnp.where(delta_max > 0, h_min**2 / delta_max, 0.0)
+
+        def noisy(leaf: jax.Array, leaf_noise: jax.Array) -> jax.Array:
+            return leaf * (1 / count).astype(leaf.dtype) + (deviation * leaf_noise).astype(leaf.dtype)
+
+        aggregate = jax.tree.map(noisy, total.superposed, _unit_noise(keys, total.superposed))
+        strength = per_limit * squared_norm(total.superposed)
+        signal = jnp.where(strength > 0, snr * strength, 0.0)
+        return aggregate, AirCompInfo(total.energy / count * per_limit, total.largest_energy * per_limit, signal)
+
+    return Aggregation(no_memory, send_as_is, lift, merge, receive, needs_gain=True)
+
+
+def _unit_noise(keys: RoundKeys, like: Any) -> Any:
+    leaf_keys = rng.leaf_keys(rng.fold(keys.channel, 0), like)
+    return rng.materialise(lambda: jax.tree.map(lambda key, leaf: rng.normal(key, leaf.shape), leaf_keys, like))

@@ -20,6 +20,7 @@ __all__ = [
     "State",
     "dimension",
     "per_client_mean",
+    "squared_norm",
 ]
 
 Params = Any
@@ -37,6 +38,17 @@ def dimension(params: Params) -> int:
         7850
     """
     return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def squared_norm(tree: Params) -> jax.Array:
+    """Sum of the squares of all entries, float32.
+
+    Example:
+        >>> squared_norm({"a": jnp.ones(3), "b": jnp.full((), 2.0)})
+        Array(7., dtype=float32)
+    """
+    squares = (jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree))
+    return sum(squares, start=jnp.float32(0))
 
 
 class Client(NamedTuple):
@@ -125,11 +137,13 @@ class Cohort(NamedTuple):
         ids: int32[slots], the participants first; what follows them is ignored.
         count: number of participants: a Python int where it is always the same, else a traced int32.
         gain: complex64[slots] channel coefficients of `ids`, or None where there is no channel.
+        gain_threshold: h_min, the modulus that each participant's gain reaches; None where there is no channel.
     """
 
     ids: jax.Array
     count: int | jax.Array
     gain: jax.Array | None = None
+    gain_threshold: jax.Array | None = None
 
 
 class LocalInfo(NamedTuple):

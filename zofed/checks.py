@@ -8,7 +8,7 @@ import jax
 import jax.core
 import numpy as np
 
-__all__ = ["Rate", "choice", "count", "nonnegative", "positive", "rate", "rate_at"]
+__all__ = ["Rate", "choice", "count", "finite_or_infinity", "nonnegative", "positive", "rate", "rate_at"]
 
 Rate = float | jax.Array | Callable[[Any], Any]
 """A number (it may be traced) or a schedule: round -> number, such as those of optax."""
@@ -39,6 +39,13 @@ def _check_number(name: str, value: Any, holds: Callable[[np.ndarray], Any], all
         raise ValueError(f"{name}={value!r}; allowed: {allowed}") from None
     if not (np.isfinite(numbers).all() and np.all(holds(numbers))):
         raise ValueError(f"{name}={value}; allowed: {allowed}")
+
+
+def finite_or_infinity(name: str, value: Any) -> None:
+    """Raises ValueError unless `value` is a finite number or plus infinity; a tracer passes."""
+    if not isinstance(value, jax.core.Tracer) and np.any(np.asarray(value, np.float64) == np.inf):
+        return
+    _check_number(name, value, lambda numbers: numbers == numbers, "a finite number or inf")
 
 
 def rate(name: str, value: Rate) -> None:

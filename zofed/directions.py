@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from zofed import rng
-from zofed.base import Params, dimension
+from zofed.base import Params, dimension, squared_norm
 
 __all__ = [
     "LAWS",
@@ -61,11 +61,6 @@ def _draw(key: jax.Array, like: Params, draw: Callable[..., jax.Array]) -> Param
         )
 
     return rng.materialise(leaves)
-
-
-def squared_norm(tree: Params) -> jax.Array:
-    """Sum of the squares of all entries, in float32 or wider."""
-    return sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), start=jnp.float32(0))
 
 
 def gaussian() -> Directions:

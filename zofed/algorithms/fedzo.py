@@ -53,7 +53,7 @@ def fedzo(
 
     Example:
         >>> from zofed import simulate, tasks
-        >>> task = tasks.quadratic(dim=10, num_clients=4)
+        >>> task = tasks.quadratic(dim=10, num_clients=4, heterogeneity=0.0)
         >>> algorithm = fedzo(task.loss, 0.1, 1e-3, local_steps=2, num_directions=10, batch_size=1)
         >>> params = task.init(jax.random.key(0))
         >>> state = algorithm.init(params, task.data.clients.num_clients)

@@ -68,6 +68,8 @@ def model_averaging(
     checks.rate("server_learning_rate", server_learning_rate)
     local_steps = checks.count("local_steps", local_steps)
     aggregation = aggregations.mean() if aggregation is None else aggregation
+    sample_cohort = cohorts.full() if sample_cohort is None else sample_cohort
+    aggregations.check_gain(aggregation, sample_cohort)
     local_optimizer = optax.identity() if local_optimizer is None else local_optimizer
     server_optimizer = optax.identity() if server_optimizer is None else server_optimizer
 
@@ -109,6 +111,6 @@ def model_averaging(
         local=local,
         server=server,
         params=lambda state: state.server.params,
-        sample_cohort=cohorts.full() if sample_cohort is None else sample_cohort,
+        sample_cohort=sample_cohort,
         aggregation=aggregation,
     )

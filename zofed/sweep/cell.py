@@ -40,9 +40,9 @@ def federated(
 ) -> Cell:
     """A federated run. Its record is what `evaluate` returns and, after the start, the rounds since in short.
 
-    The latter are `participants` and `nonfinite`, summed over the rounds; `lost_rounds`, in which nobody's
-    result was finite; the means over the participants of what they report, such as `batch_loss` and
-    `zero_differences`; and the means over the rounds of what the link reports.
+    The latter are `participants` and `nonfinite`, summed over the rounds; `empty_rounds` without a participant;
+    `lost_rounds`, in which nobody's result was finite; the means over the participants of what they report, such as
+    `batch_loss` and `zero_differences`; and the means over the rounds that had a participant of what the link reports.
 
     Args:
         init: `key -> params`, as in `zofed.tasks.Task`.
@@ -81,14 +81,19 @@ def _record(trace: Trace) -> Record:
     def mean(reported: jax.Array) -> jax.Array:
         return jnp.where(jnp.any(heard > 0), jnp.sum(weights * reported) / jnp.sum(weights), jnp.nan)
 
+    def mean_of_heard(reported: jax.Array) -> jax.Array:
+        played = (heard > 0).astype(jnp.float32)
+        return jnp.where(jnp.any(heard > 0), jnp.sum(played * reported) / jnp.sum(played), jnp.nan)
+
     local = {name: mean(value) for name, value in rounds.local._asdict().items()}
     local["batch_loss"] = local.pop("loss")
     link = rounds.link._asdict() if rounds.link else {}
     return {
         **{name: values[-1] for name, values in trace.evaluations.items()},
         **local,
-        **{name: jnp.mean(value) for name, value in link.items()},
+        **{name: mean_of_heard(value) for name, value in link.items()},
         "participants": jnp.sum(rounds.cohort_size),
+        "empty_rounds": jnp.sum((rounds.cohort_size == 0).astype(jnp.int32)),
         "nonfinite": jnp.sum(rounds.nonfinite),
         "lost_rounds": jnp.sum((heard == 0) & (rounds.cohort_size > 0)).astype(jnp.int32),
     }
