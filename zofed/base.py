@@ -21,6 +21,7 @@ __all__ = [
     "dimension",
     "per_client_mean",
     "squared_norm",
+    "wide",
 ]
 
 Params = Any
@@ -38,6 +39,16 @@ def dimension(params: Params) -> int:
         7850
     """
     return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def wide(dtype: Any) -> Any:
+    """The dtype that differences and sums are held in: float64 for float64, float32 for all others.
+
+    Example:
+        >>> wide(jnp.bfloat16), wide(np.float64)
+        (dtype('float32'), dtype('float64'))
+    """
+    return np.dtype(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
 
 
 def squared_norm(tree: Params) -> jax.Array:

@@ -23,7 +23,7 @@ def replacement(batch_size: int) -> Batching:
     def batch(keys: RoundKeys, step: jax.Array, local_steps: int, client: Client) -> Any:
         del local_steps
         key = rng.fold(keys.data, step, client.id)
-        return client.take(jax.random.randint(key, (batch_size,), 0, client.size))
+        return client.take(jax.random.randint(key, (batch_size,), 0, client.size, jnp.int32))
 
     return batch
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from zofed import rng
-from zofed.base import Params, dimension, squared_norm
+from zofed.base import Params, dimension, squared_norm, wide
 
 __all__ = [
     "LAWS",
@@ -55,7 +55,7 @@ def _draw(key: jax.Array, like: Params, draw: Callable[..., jax.Array]) -> Param
 
     def leaves() -> Params:
         return jax.tree.map(
-            lambda leaf_key, leaf: draw(leaf_key, leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32)),
+            lambda leaf_key, leaf: draw(leaf_key, leaf.shape, wide(leaf.dtype)),
             rng.leaf_keys(key, like),
             like,
         )
@@ -115,7 +115,7 @@ def coordinate() -> Directions:
         raw, offset = [], 0
         for leaf in leaves:
             places = offset + jax.lax.iota(jnp.int32, leaf.size).reshape(leaf.shape)
-            raw.append((places == number).astype(jnp.promote_types(leaf.dtype, jnp.float32)))
+            raw.append((places == number).astype(wide(leaf.dtype)))
             offset += leaf.size
         return Direction(jax.tree.unflatten(structure, raw), jnp.float32(1))
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from zofed import checks, rng
-from zofed.base import LossFn, Params, dimension
+from zofed.base import LossFn, Params, dimension, wide
 from zofed.directions import Direction, Directions
 
 __all__ = ["DIFFERENCES", "Estimate", "Estimator", "central", "estimator", "forward", "jvp"]
@@ -151,7 +151,7 @@ def estimator(
     def losses_of(batch: Any) -> Losses:
         def losses(params: Params) -> jax.Array:
             values = loss_fn(params, batch)
-            return values.astype(jnp.promote_types(values.dtype, jnp.float32))
+            return values.astype(wide(values.dtype))
 
         return losses
 
@@ -178,7 +178,7 @@ def estimator(
             add = lambda sum_, raw: sum_ + jnp.tensordot(weights.astype(raw.dtype), raw, axes=1)  # noqa: E731
             return jax.tree.map(add, gradient, drawn.raw), (scalars, losses)
 
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32)), params)
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide(leaf.dtype)), params)
         gradient, (scalars, losses) = _scan_chunks(accumulate, zeros, total, chunk)
         return Estimate(scalars, gradient, jnp.mean(losses))
 

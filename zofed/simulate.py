@@ -191,6 +191,7 @@ def _map_devices(
     cohort: Cohort,
 ) -> tuple[_Reduced, jax.Array, Any]:
     """`_map_slots` with the slots dealt to the devices of a mesh, whose totals are merged in the devices' order."""
+    mesh = Mesh(mesh.devices, mesh.axis_names)  # `jax.make_mesh` makes axes that want every sharding spelled out
     num_devices = mesh.shape[CLIENT_AXIS]
     static_count = cohort.count if isinstance(cohort.count, int) else None
 

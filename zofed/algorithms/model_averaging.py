@@ -10,7 +10,7 @@ import optax
 from zofed import aggregation as aggregations
 from zofed import checks, cohorts, rng
 from zofed.aggregation import Aggregation
-from zofed.base import Algorithm, Client, Cohort, LocalInfo, Params, State
+from zofed.base import Algorithm, Client, Cohort, LocalInfo, Params, State, wide
 from zofed.batches import Batching
 from zofed.cohorts import SampleCohort
 from zofed.rng import RoundKeys
@@ -83,15 +83,13 @@ def model_averaging(
         def step(carry: tuple[Params, Any], number: jax.Array) -> tuple[tuple[Params, Any], LocalInfo]:
             params, optimizer_state = carry
             batch = batching(keys, number, local_steps, client)
-
-            def direction_key(direction: jax.Array) -> jax.Array:
-                return rng.fold(rng.fold(keys.direction, number, client.id), direction)
-
-            step_gradient, info = gradient(direction_key, params, batch)
+            step_gradient, info = gradient(rng.direction_keys(keys, number, client.id), params, batch)
             new = rng.materialise(lambda: descend(local_optimizer, rate, step_gradient, optimizer_state, params))
             return new, info
 
-        start = server.params, local_optimizer.init(server.params)
+        # A gradient is wider than a low-precision model, and so is what the optimiser keeps of it.
+        like_gradient = jax.tree.map(lambda leaf: leaf.astype(wide(leaf.dtype)), server.params)
+        start = server.params, local_optimizer.init(like_gradient)
         steps = jnp.arange(local_steps, dtype=jnp.int32)
         (params, _), infos = jax.lax.scan(step, start, steps)
         update = jax.tree.map(jnp.subtract, params, server.params)
