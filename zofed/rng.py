@@ -23,6 +23,7 @@ __all__ = [
     "RoundKeys",
     "Stream",
     "bits",
+    "direction_keys",
     "fold",
     "init_key",
     "leaf_keys",
@@ -126,6 +127,14 @@ def round_keys(seed_key: jax.Array, round: int | jax.Array) -> RoundKeys:
     streams = (Stream.DATA, Stream.COHORT, Stream.DIRECTION, Stream.CHANNEL, Stream.CODEC, Stream.EVAL)
     keys = (fold(seed_key, round, stream) for stream in streams)
     return RoundKeys(jnp.asarray(round, jnp.int32), seed_key, *keys)
+
+
+def direction_keys(
+    keys: RoundKeys, step: int | jax.Array, client_id: int | jax.Array
+) -> Callable[[int | jax.Array], jax.Array]:
+    """The keys of a local step's directions: number -> key. Directions that clients share have client_id 0."""
+    parent = fold(keys.direction, step, client_id)
+    return lambda number: fold(parent, number)
 
 
 def init_key(seed_key: jax.Array) -> jax.Array:
