@@ -14,10 +14,10 @@ from matplotlib.ticker import MaxNLocator
 
 from experiments.metrics import describe
 
-__all__ = ["MAX_COLUMNS", "axis_label", "learning_curves", "value_label"]
+__all__ = ["MAX_COLUMNS", "PALETTE", "axis_label", "learning_curves", "value_label"]
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart, without its yellow: too pale for lines.
-_PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _STYLES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 """Go with the colours in turn, so that a curve shows through another that covers it."""
 MAX_COLUMNS = 5
@@ -89,7 +89,7 @@ def _length(results: xarray.Dataset, names: Sequence[str]) -> int:
 def _look(number: int, count: int) -> dict[str, Any]:
     """Colours from the palette while it lasts, then along a scale of even brightness."""
     scale = matplotlib.colormaps["viridis"]
-    color = _PALETTE[number] if count <= len(_PALETTE) else scale(0.92 * number / (count - 1))
+    color = PALETTE[number] if count <= len(PALETTE) else scale(0.92 * number / (count - 1))
     return {"color": color, "linestyle": _STYLES[number % len(_STYLES)]}
 
 

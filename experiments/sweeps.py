@@ -36,6 +36,7 @@ def parse(texts: Sequence[str], config: Config) -> sweep.Grid:
         ValueError: an axis names no setting (the message lists near ones), or a value has not its type.
 
     Example:
+        >>> from ml_collections import ConfigDict
         >>> config = ConfigDict({"seed": 0, "algorithm": {"learning_rate": 1.0}})
         >>> grid = parse(["algorithm.learning_rate=logspace(-3, -1, 3)", "seed=range(2)"], config)
         >>> [axis.values for axis in grid.axes]
