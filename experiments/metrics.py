@@ -26,7 +26,7 @@ _KNOWN = {
     "batch_loss": Metric("loss of the participants' batches, mean since the last evaluation", "nat"),
     "zero_differences": Metric("finite differences that are exactly zero, share since the last evaluation", "1"),
     "participants": Metric("clients that took part, summed over the rounds since the last evaluation", "1"),
-    "cohort_size": Metric("clients that took part, mean over the rounds since the last evaluation", "1"),
+    "mean_cohort_size": Metric("clients that took part, mean over the rounds since the last evaluation", "1"),
     "nonfinite": Metric("client results left out as not finite, since the last evaluation", "1"),
     "lost_rounds": Metric("rounds without any finite result, since the last evaluation", "1"),
     "empty_rounds": Metric("rounds without a participant, since the last evaluation", "1"),

@@ -28,7 +28,7 @@ from experiments.settings import Config
 from zofed import sweep
 from zofed.sweep import Grid, Group
 
-__all__ = ["main", "run"]
+__all__ = ["main", "run", "use_compilation_cache"]
 
 DEFAULT_CONFIG = Path(__file__).parent / "configs" / "fedzo_digits.py"
 MAX_ROWS_SHOWN = 40
@@ -86,7 +86,8 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         if not options.workdir:
             raise ValueError("--workdir=DIR is missing: the directory of the results")
-        return run(options.config, options.sweep, Path(options.workdir), options.resume, options.progress, arguments)
+        command = ["python", "-m", "experiments.run", *arguments[1:]]
+        return run(options.config, options.sweep, Path(options.workdir), options.resume, options.progress, command)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -155,7 +156,7 @@ def _use_cpu_devices(num_devices: int | None) -> None:
             jax.config.update("jax_num_cpu_devices", num_devices)
 
 
-def _use_compilation_cache() -> None:
+def use_compilation_cache() -> None:
     """Compiled programs are kept in ~/.cache/zofed/jax, or where JAX_COMPILATION_CACHE_DIR says."""
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "zofed" / "jax"))
@@ -207,11 +208,11 @@ def _write_timing(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 def _resume_command(command: Sequence[str], directory: Path) -> str:
-    options = [option for option in command[1:] if option not in ("--resume", "--noresume")]
-    options = options or [f"--workdir={directory}"]
-    return shlex.join(["python", "-m", "experiments.run", *options, "--resume"])
+    words = [word for word in command if word not in ("--resume", "--noresume")]
+    words = words or ["python", "-m", "experiments.run", f"--workdir={directory}"]
+    return shlex.join([*words, "--resume"])
 
 
 if __name__ == "__main__":
-    _use_compilation_cache()
+    use_compilation_cache()
     sys.exit(main(sys.argv))

@@ -88,7 +88,7 @@ def test_a_sweep_writes_all_that_the_contract_names(tmp_path: Path, capsys: pyte
     assert results["uplink_bytes"].dtype == np.int64
     assert (results["uplink_bytes"].values == np.array([0, 80, 160])).all()
     assert (results["downlink_bytes"].values == results["uplink_bytes"].values).all()
-    assert (results["cohort_size"].values == np.array([0, 2, 2])).all()
+    assert (results["mean_cohort_size"].values == np.array([0, 2, 2])).all()
     assert (results["nonfinite"].values == 0).all()
 
     table = rows(tmp_path)

@@ -1,0 +1,1 @@
+"""Figures of the papers, one command each: `python -m experiments.figures.NAME --workdir=DIR [--quick | --cpu]`."""

@@ -1,0 +1,293 @@
+"""What all figures share: their parts, their three sizes, and the command that plays, draws and judges one.
+
+A figure is a list of studies, each played as by `experiments.run` in a folder of its own, and a list of curves, each a
+point of one study's sweep. Exit codes: 0 done, 1 wrong usage or settings, or failed, 130 interrupted with everything
+saved.
+"""
+
+import csv
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import xarray
+from absl import flags
+
+from experiments import build, sweeps, workdir
+from experiments.figures.drawing import Look, draw
+from experiments.figures.observations import Curves, Measured, Observation, height
+from experiments.files import replacing, write_json
+from experiments.run import run as run_study
+from experiments.run import use_compilation_cache
+from experiments.settings import Config
+from zofed.base import dimension
+
+__all__ = ["SIZES", "Curve", "Figure", "Look", "Size", "Study", "command", "main", "play", "work"]
+
+
+class Size(NamedTuple):
+    """How much of a figure is played."""
+
+    num_rounds: int
+    eval_every: int
+    num_seeds: int
+
+
+SIZES = {
+    "quick": Size(num_rounds=10, eval_every=1, num_seeds=2),
+    "cpu": Size(num_rounds=100, eval_every=5, num_seeds=3),
+    "full": Size(num_rounds=300, eval_every=5, num_seeds=10),
+}
+
+
+class Study(NamedTuple):
+    """One run of the machinery of `experiments.run`.
+
+    Attributes:
+        name: of its folder.
+        config: the size overrides its rounds, the sweep its seed.
+        axes: its sweep but for the seeds, as on the command line of `experiments.run`.
+    """
+
+    name: str
+    config: Config
+    axes: tuple[str, ...] = ()
+
+
+class Curve(NamedTuple):
+    """A line with its band.
+
+    Attributes:
+        label: in the legend.
+        study: name of the study that plays it.
+        settings: the values of the study's axes; the seeds make the band.
+        look: how it is drawn.
+    """
+
+    label: str
+    study: str
+    settings: Mapping[str, Any]
+    look: Look
+
+
+class Figure(NamedTuple):
+    """A figure of a paper.
+
+    Attributes:
+        name: of its module and of its files.
+        title: above it.
+        caption: its setting; the size is added.
+        studies: what is played.
+        curves: what is drawn.
+        observe: what the paper says of it, judged on the curves by label.
+    """
+
+    name: str
+    title: str
+    caption: str
+    studies: tuple[Study, ...]
+    curves: tuple[Curve, ...]
+    observe: Callable[[Curves], list[Observation]]
+
+
+def command(figure: Figure) -> None:
+    """The whole of a figure's module when it is run: plays the figure and exits."""
+    use_compilation_cache()
+    sys.exit(main(figure, sys.argv[1:]))
+
+
+def main(figure: Figure, arguments: Sequence[str]) -> int:
+    """The command of a figure with the given options; returns the exit code."""
+    values = _flags()
+    try:
+        try:
+            rest = values([figure.name, *arguments])[1:]
+        except flags.Error as error:
+            raise ValueError(str(error)) from error
+        if values.help:
+            print(f"{_module(figure)} --workdir=DIR [--quick | --cpu]: {figure.title}", values.get_help(), sep="\n")
+            return 0
+        if rest:
+            raise ValueError(f"{rest} are no options")
+        if values.quick and values.cpu:
+            raise ValueError("--quick and --cpu are two sizes; give one of them, or none for the full size")
+        if not values.workdir:
+            raise ValueError("--workdir=DIR is missing: the directory of the results")
+        size = "quick" if values.quick else "cpu" if values.cpu else "full"
+        options = [option for option in arguments if option not in ("--resume", "--noresume")]
+        repeat = ["python", "-m", _module(figure), *options]
+        return play(figure, SIZES[size], Path(values.workdir), values.resume, values.progress, repeat)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _module(figure: Figure) -> str:
+    return f"experiments.figures.{figure.name}"
+
+
+def _flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    few, middle, full = SIZES["quick"], SIZES["cpu"], SIZES["full"]
+    text = "{0.num_rounds} rounds, {0.num_seeds} seeds"
+    flags.DEFINE_string("workdir", None, "Directory of the results.", flag_values=values)
+    flags.DEFINE_bool("quick", False, f"Minutes on a CPU: {text.format(few)}.", flag_values=values)
+    flags.DEFINE_bool(
+        "cpu", False, f"At most an hour: {text.format(middle)}. Neither: {text.format(full)}.", flag_values=values
+    )
+    flags.DEFINE_bool("resume", False, "Go on with the figure in workdir, if there is one.", flag_values=values)
+    flags.DEFINE_bool("progress", True, "Show progress.", flag_values=values)
+    flags.DEFINE_bool("help", False, "Show this.", short_name="h", flag_values=values)
+    return values
+
+
+def play(
+    figure: Figure,
+    size: Size,
+    directory: Path,
+    resume: bool = False,
+    show_progress: bool = False,
+    repeat: Sequence[str] = (),
+) -> int:
+    """Plays a figure's studies, draws it, and judges the paper's observations.
+
+    Args:
+        figure: for instance `experiments.figures.fedzo_fig3.FIGURE`.
+        size: rounds and seeds.
+        directory: where results go; one that holds something else is refused.
+        resume: go on from the studies' checkpoints.
+        show_progress: on stderr.
+        repeat: the command line, to be shown with --resume after an interrupt.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ValueError: a setting or the directory is not allowed; nothing was compiled or written then.
+        zofed.data.MissingDataError: the data set is not on this machine; the message says how to get it.
+    """
+    studies = [sized(study, size) for study in figure.studies]
+    grids = [sweeps.parse(study.axes, study.config) for study in studies]
+    configs = [
+        sweeps.apply(study.config, cell) for study, grid in zip(studies, grids, strict=True) for cell in grid.cells()
+    ]
+    for config in configs:
+        build.check(config)
+    description = {
+        "config": {"figure": figure.name, **size._asdict()},
+        "sweep": {},
+        "versions": workdir.describe(studies[0].config, grids[0])["versions"],
+    }
+    workdir.claim(directory, description, resume)
+    effort = work(configs)
+    print(
+        f"{figure.name}: {len(configs)} runs of {size.num_rounds} rounds, {effort.random_numbers:.1e} random numbers, "
+        f"{effort.passes:.1e} evaluations of the loss of one example",
+        flush=True,
+    )
+    for study in studies:
+        print(f"\nstudy {study.name}", flush=True)
+        code = run_study(study.config, study.axes, directory / study.name, resume, show_progress, repeat)
+        if code:
+            return code
+
+    results = {study.name: xarray.load_dataset(directory / study.name / "results.nc") for study in studies}
+    curves = {curve.label: _measured(results[curve.study], curve) for curve in figure.curves}
+    seeds = f"lines: mean of {size.num_seeds} seeds, bands: minimum to maximum"
+    caption = f"{figure.caption} {size.num_rounds} rounds (the paper gives no number); {seeds}."
+    looks = {curve.label: curve.look for curve in figure.curves}
+    with replacing(directory / f"{figure.name}.png") as beside:
+        options: dict[str, Any] = {"dpi": 150, "metadata": {"Software": None}}
+        draw(figure.title, caption, curves, looks).savefig(beside, **options)
+    _write_rows(directory / "summary.csv", [_row(label, curve) for label, curve in curves.items()])
+    observations = figure.observe(curves)
+    report = _report(figure, size, observations)
+    write_json(directory / "observations.json", [observation._asdict() for observation in observations])
+    with replacing(directory / "observations.txt") as beside:
+        beside.write_text(report)
+    print(f"\n{report}")
+    for name in (f"{figure.name}.png", "summary.csv", "observations.json", "observations.txt"):
+        print(directory / name)
+    return 0
+
+
+def sized(study: Study, size: Size) -> Study:
+    """The study with the rounds and the seeds of a size."""
+    config = study.config.copy_and_resolve_references()
+    config.num_rounds, config.eval_every = size.num_rounds, size.eval_every
+    return study._replace(config=config, axes=(*study.axes, f"seed=range({size.num_seeds})"))
+
+
+class Work(NamedTuple):
+    """What the rounds of some runs come to, evaluations of the model between them aside.
+
+    Attributes:
+        random_numbers: entries of directions drawn; of first-order methods none.
+        passes: losses of one example computed; a gradient of one counts as three.
+    """
+
+    random_numbers: float
+    passes: float
+
+
+def work(configs: Sequence[Config]) -> Work:
+    """The work of the given runs."""
+    random_numbers, passes = 0.0, 0.0
+    for config in configs:
+        share = np.exp(-(config.channel.gain_threshold**2) / config.channel.mean_square_gain)
+        cohort = config.num_clients * share if config.participation == "gain_threshold" else config.cohort_size
+        steps = config.num_rounds * cohort * config.algorithm.local_steps
+        if config.algorithm.name == "fedzo":
+            dim = dimension(jax.eval_shape(build.task_of(config).init, jax.random.key(0)))
+            random_numbers += steps * config.algorithm.num_directions * dim
+            passes += steps * config.algorithm.batch_size * (config.algorithm.num_directions + 1)
+        else:
+            passes += steps * config.algorithm.batch_size * 3
+    return Work(random_numbers, passes)
+
+
+def _measured(results: xarray.Dataset, curve: Curve) -> Measured:
+    part = results.sel(dict(curve.settings)).transpose("seed", "eval")
+    return Measured(results["round"].values, part["train_loss"].values, part["test_accuracy"].values)
+
+
+def _row(label: str, curve: Measured) -> dict[str, Any]:
+    columns = {
+        "final_train_loss": curve.train_loss[:, -1],
+        "final_test_accuracy": curve.test_accuracy[:, -1],
+        "average_train_loss": height(curve),
+    }
+    spreads = {
+        f"{name}_{word}": f"{reduce(values):.6f}"
+        for name, values in columns.items()
+        for word, reduce in (("mean", np.mean), ("min", np.min), ("max", np.max))
+    }
+    diverged = int((~np.isfinite(curve.train_loss)).any(axis=1).sum())
+    return {
+        "curve": label,
+        "seeds": len(curve.train_loss),
+        "rounds": int(curve.rounds[-1]),
+        "diverged": diverged,
+        **spreads,
+    }
+
+
+def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with replacing(path) as beside, beside.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _report(figure: Figure, size: Size, observations: Sequence[Observation]) -> str:
+    lines = [f"{figure.title}: the paper's observations, after {size.num_rounds} rounds, {size.num_seeds} seeds"]
+    for observation in observations:
+        lines += [
+            f"[{'seen' if observation.seen else 'not seen'}] {observation.statement}",
+            f"    criterion: {observation.criterion}",
+            f"    measured: {observation.numbers}",
+        ]
+    return "\n".join(lines) + "\n"

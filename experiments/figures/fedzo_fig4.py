@@ -1,0 +1,41 @@
+"""FedZO, softmax regression: the number of participants M at H = 5 (the paper's second "Fig. 5").
+
+python -m experiments.figures.fedzo_fig4 --workdir=runs/fedzo_fig4 [--quick | --cpu]
+"""
+
+from experiments.configs import fedzo_fashion_softmax
+from experiments.figures.common import Curve, Figure, Look, Study, command
+from experiments.figures.observations import Curves, Observation, comparable, faster_in_turn
+
+COHORT_SIZES = (5, 10, 25, 50)
+FEDAVG = "FedAvg, M = 50"
+
+
+def label(cohort_size: int) -> str:
+    return f"FedZO, M = {cohort_size}"
+
+
+def observe(curves: Curves) -> list[Observation]:
+    return [
+        faster_in_turn("FedZO is faster with more participants", curves, [label(size) for size in COHORT_SIZES]),
+        comparable("FedZO with M = 50 is comparable to FedAvg with M = 50", curves, label(50), FEDAVG),
+    ]
+
+
+FIGURE = Figure(
+    name="fedzo_fig4",
+    title="FedZO on Fashion-MNIST: participants M",
+    caption="Softmax regression, d = 7,850, N = 50, H = 5, 100 label shards, eta = mu = 1e-3, b1 = 25, b2 = 20.",
+    studies=(
+        Study("fedzo", fedzo_fashion_softmax.get_config(), (f"cohort_size={list(COHORT_SIZES)}",)),
+        Study("fedavg", fedzo_fashion_softmax.get_config(), ('algorithm.name=["fedavg"]',)),
+    ),
+    curves=(
+        *(Curve(label(size), "fedzo", {"cohort_size": size}, Look(number)) for number, size in enumerate(COHORT_SIZES)),
+        Curve(FEDAVG, "fedavg", {"algorithm.name": "fedavg"}, Look(6, dashed=True)),
+    ),
+    observe=observe,
+)
+
+if __name__ == "__main__":
+    command(FIGURE)

@@ -1,0 +1,149 @@
+"""What a paper says of its figure, each statement marked seen or not seen by a criterion on the measured curves.
+
+A criterion that meets a value that is not finite is not met: a comparison with nan is false.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Curves", "Measured", "Observation", "comparable", "falling", "faster_in_turn", "most_of", "slightly_slower"]
+
+COMPARABLE_DECREASE = 0.10
+"""Decreases of the training loss that differ by at most this share of the reference's are comparable."""
+
+COMPARABLE_ACCURACY = 0.03
+"""And so are test accuracies that differ by at most this."""
+
+SLIGHTLY_SLOWER = 0.75
+"""A curve is no more than slightly slower while its training loss decreases by this share of the other's."""
+
+MOST = 0.80
+"""Share of the reference's decrease that counts as most of it."""
+
+
+class Measured(NamedTuple):
+    """A curve of a figure.
+
+    Attributes:
+        rounds: [evaluations], from 0.
+        train_loss: [seeds, evaluations]
+        test_accuracy: [seeds, evaluations]
+    """
+
+    rounds: np.ndarray
+    train_loss: np.ndarray
+    test_accuracy: np.ndarray
+
+
+Curves = Mapping[str, Measured]
+"""By label."""
+
+
+class Observation(NamedTuple):
+    """A statement of the paper, how it was judged, the verdict, and the numbers that it rests on."""
+
+    statement: str
+    criterion: str
+    seen: bool
+    numbers: str
+
+
+def height(curve: Measured) -> np.ndarray:
+    """[seeds] training loss averaged over the evaluations after the start: the lower, the faster the curve."""
+    return curve.train_loss[:, 1:].mean(axis=1)
+
+
+def decrease(curve: Measured) -> np.ndarray:
+    """[seeds] training loss at the start minus that at the end."""
+    return curve.train_loss[:, 0] - curve.train_loss[:, -1]
+
+
+def spread(values: np.ndarray) -> str:
+    """Mean over the seeds, and their range.
+
+    Example:
+        >>> spread(np.array([1.0, 3.0]))
+        '2.0000 [1.0000, 3.0000]'
+    """
+    return f"{values.mean():.4f} [{values.min():.4f}, {values.max():.4f}]"
+
+
+def faster_in_turn(statement: str, curves: Curves, labels: Sequence[str]) -> Observation:
+    """Each curve is faster than the one before it, in every seed. Equal seeds draw equal batches and directions."""
+    heights = [height(curves[label]) for label in labels]
+    return Observation(
+        statement,
+        "averaged over the rounds, the training loss is lower than the previous curve's, in every seed",
+        all(bool((later < earlier).all()) for earlier, later in itertools.pairwise(heights)),
+        "; ".join(f"{label}: {spread(values)}" for label, values in zip(labels, heights, strict=True)),
+    )
+
+
+def slightly_slower(statement: str, curves: Curves, pairs: Iterable[tuple[str, str]]) -> Observation:
+    """The first of each pair is slower than the second in every seed, but not by much."""
+    seen, numbers = True, []
+    for slow, fast in pairs:
+        share = decrease(curves[slow]).mean() / decrease(curves[fast]).mean()
+        slower = bool((height(curves[slow]) > height(curves[fast])).all())
+        seen = seen and slower and bool(share >= SLIGHTLY_SLOWER)
+        heights = f"{height(curves[slow]).mean():.4f} against {height(curves[fast]).mean():.4f}"
+        numbers.append(f"{slow} against {fast}: averaged {heights}, decrease {share:.1%} of it")
+    return Observation(
+        statement,
+        "averaged over the rounds, the training loss is higher in every seed, and its mean decrease is at least "
+        f"{SLIGHTLY_SLOWER:.0%} of the other's",
+        seen,
+        "; ".join(numbers),
+    )
+
+
+def comparable(statement: str, curves: Curves, label: str, reference: str) -> Observation:
+    """A curve ends neither much worse nor much better than the reference."""
+    ours, theirs = curves[label], curves[reference]
+    share = decrease(ours).mean() / decrease(theirs).mean()
+    accuracies = [float(curve.test_accuracy[:, -1].mean()) for curve in (ours, theirs)]
+    loss_is_near = abs(share - 1) <= COMPARABLE_DECREASE
+    accuracy_is_near = abs(accuracies[0] - accuracies[1]) <= COMPARABLE_ACCURACY
+    return Observation(
+        statement,
+        f"the mean decrease of the training loss is within {COMPARABLE_DECREASE:.0%} of the reference's, and the mean "
+        f"final test accuracy within {COMPARABLE_ACCURACY}",
+        bool(loss_is_near and accuracy_is_near),
+        f"{label} against {reference}: final training loss {spread(ours.train_loss[:, -1])} against "
+        f"{spread(theirs.train_loss[:, -1])}, decrease {share:.1%} of it, test accuracy {accuracies[0]:.4f} against "
+        f"{accuracies[1]:.4f}",
+    )
+
+
+def most_of(statement: str, curves: Curves, labels: Sequence[str], reference: str) -> Observation:
+    """The curves' losses decrease by most of what the reference's does."""
+    whole = decrease(curves[reference]).mean()
+    shares = {label: float(decrease(curves[label]).mean() / whole) for label in labels}
+    return Observation(
+        statement,
+        f"the mean decrease of the training loss is at least {MOST:.0%} of that of {reference}",
+        all(share >= MOST for share in shares.values()),
+        "; ".join(f"{label}: {share:.1%}" for label, share in shares.items()),
+    )
+
+
+def falling(statement: str, curves: Curves, labels: Sequence[str]) -> Observation:
+    """The curves' losses fall all the way."""
+
+    def thirds(label: str) -> np.ndarray:
+        parts = np.array_split(curves[label].train_loss[:, 1:], 3, axis=1)
+        return np.stack([curves[label].train_loss[:, 0], *(part.mean(axis=1) for part in parts)])
+
+    means = {label: thirds(label) for label in labels}
+    return Observation(
+        statement,
+        "from the start to the first third of the rounds, and from third to third, the mean training loss falls, in "
+        "every seed",
+        all(bool((np.diff(values, axis=0) < 0).all()) for values in means.values()),
+        "; ".join(
+            f"{label}: " + ", ".join(f"{value:.4f}" for value in values.mean(axis=1)) for label, values in means.items()
+        ),
+    )
