@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
+from experiments.benchmarks.problems import random_images_task
 from experiments.benchmarks.timing import compile_program, interleaved_medians
 from zofed import ClientData, fedzo, rng, simulate
 from zofed.base import Params, State, squared_norm
-from zofed.data import Dataset, partitions
 from zofed.directions import Direction, Directions, sphere
-from zofed.tasks import Task, softmax_regression
+from zofed.tasks import Task
 
 REPEATS = flags.DEFINE_integer("repeats", 9, "Timed runs of each program; the median is shown.", lower_bound=1)
 
@@ -40,18 +40,6 @@ def plain_sphere() -> Directions:
     return Directions(sample, lambda dim: 1.0)
 
 
-def random_task() -> Task:
-    """Softmax regression on random images of Fashion-MNIST's shape."""
-    generator = np.random.default_rng(0)
-
-    def split(size: int) -> dict[str, np.ndarray]:
-        images = generator.integers(0, 256, (size, 28, 28), np.uint8)
-        return {"image": images, "label": generator.integers(0, 10, size, np.int32)}
-
-    dataset = Dataset("random", split(60_000), split(1), 10, 255)
-    return softmax_regression(dataset, partitions.iid(60_000, CLIENTS, 0))
-
-
 def play_round(task: Task, directions: Directions, chunk: int) -> Any:
     """`(key, state, clients) -> next state`, one round."""
     algorithm = fedzo(task.loss, 1e-3, 1e-3, LOCAL_STEPS, DIRECTIONS, BATCH, directions=directions)
@@ -65,7 +53,7 @@ def play_round(task: Task, directions: Directions, chunk: int) -> Any:
 def main(arguments: Sequence[str]) -> None:
     if len(arguments) > 1:
         raise app.UsageError(f"{list(arguments[1:])} are no options")
-    task, key = random_task(), rng.seed_key(0)
+    task, key = random_images_task(CLIENTS), rng.seed_key(0)
     params = task.init(key)
     dim = sum(leaf.size for leaf in jax.tree.leaves(params))
     clients = task.data.clients

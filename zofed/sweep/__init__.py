@@ -3,7 +3,7 @@
 from zofed.sweep.cell import Cell, Record, federated
 from zofed.sweep.grid import Axis, Grid, product
 from zofed.sweep.plan import Group, split
-from zofed.sweep.program import Program, vectorise
+from zofed.sweep.program import Program, client_mesh, vectorise
 
 __all__ = [
     "Axis",
@@ -12,6 +12,7 @@ __all__ = [
     "Group",
     "Program",
     "Record",
+    "client_mesh",
     "federated",
     "product",
     "split",

@@ -10,9 +10,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
+from zofed.simulate import CLIENT_AXIS
 from zofed.sweep.cell import Cell
 
-__all__ = ["CELL_AXIS", "Program", "vectorise"]
+__all__ = ["CELL_AXIS", "Program", "client_mesh", "vectorise"]
 
 CELL_AXIS = "cells"
 """Name of the mesh axis that cells are spread over."""
@@ -37,18 +38,25 @@ class Program(NamedTuple):
     place: Callable[[Any], Any]
 
 
-def vectorise(cell: Cell, num_cells: int, devices: Sequence[Any] | None = None) -> Program:
+def client_mesh(devices: Sequence[Any]) -> Mesh:
+    """The mesh for `zofed.simulate` and `vectorise` that spreads each cell's clients over the devices."""
+    return Mesh(np.array(devices), (CLIENT_AXIS,))
+
+
+def vectorise(cell: Cell, num_cells: int, devices: Sequence[Any] | None = None, clients: Mesh | None = None) -> Program:
     """`cell` over `num_cells` cells. With several devices each plays an equal share of them, without talking.
 
     Args:
         cell: for instance `zofed.sweep.federated(...)`.
         num_cells: cells of the group.
         devices: default the first device alone.
+        clients: the mesh over which `cell` itself spreads its clients, in the place of devices for cells.
     """
-    devices = list(jax.devices()[:1] if devices is None else devices)[:num_cells]
+    devices = list(jax.devices()[:1] if devices is None or clients is not None else devices)[:num_cells]
     padding = -num_cells % len(devices)
-    mesh = Mesh(np.array(devices), (CELL_AXIS,))
-    by_cell, replicated = NamedSharding(mesh, Spec(CELL_AXIS)), NamedSharding(mesh, Spec())
+    mesh = Mesh(np.array(devices), (CELL_AXIS,)) if clients is None else clients
+    replicated = NamedSharding(mesh, Spec())
+    by_cell = NamedSharding(mesh, Spec(CELL_AXIS)) if clients is None else replicated
 
     def over_cells(function: Callable[..., Any], donate: tuple[int, ...], num_trees: int) -> Any:
         mapped = jax.vmap(function, in_axes=(0,) * num_trees + (None,))
