@@ -1,10 +1,11 @@
 """The test run: strict types and shapes, four fake CPU devices, real data on demand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 import pytest
 from hypothesis import settings
+from jax.experimental.compilation_cache import compilation_cache as cache
 
 from zofed.data import Dataset, MissingDataError, load
 
@@ -31,3 +32,17 @@ def load_real(request: pytest.FixtureRequest) -> Callable[[str], Dataset]:
             pytest.skip(str(error))
 
     return load_or_skip
+
+
+@pytest.fixture(scope="module")
+def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """As in the apps, equal programs compile once; here they are kept for the module alone."""
+
+    def set_cache(directory: str | None, seconds: float) -> None:
+        jax.config.update("jax_compilation_cache_dir", directory)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", seconds)
+        cache.reset_cache()
+
+    set_cache(str(tmp_path_factory.mktemp("cache")), 0.0)
+    yield
+    set_cache(None, 1.0)

@@ -12,18 +12,19 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 import xarray
-from jax.experimental.compilation_cache import compilation_cache as cache
 
 from experiments import build, checkpoint, files, interrupt, run, sweeps
 from experiments.settings import flatten, images, study
 from zofed.data import Dataset
 
 # How ml_collections loads a config file.
-pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
+    pytest.mark.usefixtures("compilation_cache"),
+]
 
 CONFIGS = Path(run.__file__).parent / "configs"
 TINY = [
@@ -41,20 +42,6 @@ TINY = [
 ]
 SAME = ("results.nc", "summary.csv", "figures/learning_curves.png")
 """Files that equal runs write equal, byte by byte; timing.json is the only one that holds a time."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """As in the app, equal programs compile once; here they are kept for this module alone."""
-
-    def set_cache(directory: str | None, seconds: float) -> None:
-        jax.config.update("jax_compilation_cache_dir", directory)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", seconds)
-        cache.reset_cache()
-
-    set_cache(str(tmp_path_factory.mktemp("cache")), 0.0)
-    yield
-    set_cache(None, 1.0)
 
 
 def command(workdir: Path, *options: str) -> int:

@@ -174,8 +174,8 @@ def play(
     configs = [
         sweeps.apply(study.config, cell) for study, grid in zip(studies, grids, strict=True) for cell in grid.cells()
     ]
-    for config in configs:
-        build.check(config)
+    for study, grid in zip(studies, grids, strict=True):
+        build.check(sweeps.apply(study.config, grid.cells()[0]))
     description = {
         "config": {"figure": figure.name, **size._asdict()},
         "sweep": {},
@@ -196,21 +196,7 @@ def play(
 
     results = {study.name: xarray.load_dataset(directory / study.name / "results.nc") for study in studies}
     curves = {curve.label: _measured(results[curve.study], curve) for curve in figure.curves}
-    seeds = f"lines: mean of {size.num_seeds} seeds, bands: minimum to maximum"
-    caption = f"{figure.caption} {size.num_rounds} rounds (the paper gives no number); {seeds}."
-    looks = {curve.label: curve.look for curve in figure.curves}
-    with replacing(directory / f"{figure.name}.png") as beside:
-        options: dict[str, Any] = {"dpi": 150, "metadata": {"Software": None}}
-        draw(figure.title, caption, curves, looks).savefig(beside, **options)
-    _write_rows(directory / "summary.csv", [_row(label, curve) for label, curve in curves.items()])
-    observations = figure.observe(curves)
-    report = _report(figure, size, observations)
-    write_json(directory / "observations.json", [observation._asdict() for observation in observations])
-    with replacing(directory / "observations.txt") as beside:
-        beside.write_text(report)
-    print(f"\n{report}")
-    for name in (f"{figure.name}.png", "summary.csv", "observations.json", "observations.txt"):
-        print(directory / name)
+    _write(figure, size, directory, curves)
     return 0
 
 
@@ -275,11 +261,28 @@ def _row(label: str, curve: Measured) -> dict[str, Any]:
     }
 
 
-def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with replacing(path) as beside, beside.open("w", newline="") as file:
+def _write(figure: Figure, size: Size, directory: Path, curves: Curves) -> None:
+    """Draws the curves, writes their numbers and what they say of the paper's observations, and prints the latter."""
+    paths = [
+        directory / name for name in (f"{figure.name}.png", "summary.csv", "observations.json", "observations.txt")
+    ]
+    seeds = f"lines: mean of {size.num_seeds} seeds, bands: minimum to maximum"
+    caption = f"{figure.caption} {size.num_rounds} rounds (the paper gives no number); {seeds}."
+    drawing = draw(figure.title, caption, curves, {curve.label: curve.look for curve in figure.curves})
+    options: dict[str, Any] = {"dpi": 150, "metadata": {"Software": None}}
+    with replacing(paths[0]) as beside:
+        drawing.savefig(beside, **options)
+    rows = [_row(label, curve) for label, curve in curves.items()]
+    with replacing(paths[1]) as beside, beside.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0].keys())
         writer.writeheader()
         writer.writerows(rows)
+    observations = figure.observe(curves)
+    report = _report(figure, size, observations)
+    write_json(paths[2], [observation._asdict() for observation in observations])
+    with replacing(paths[3]) as beside:
+        beside.write_text(report)
+    print("", report, *paths, sep="\n")
 
 
 def _report(figure: Figure, size: Size, observations: Sequence[Observation]) -> str:

@@ -33,8 +33,8 @@ def observe(curves: Curves) -> list[Observation]:
 
 FIGURE = Figure(
     name="fedzo_fig3",
-    title="FedZO and FedAvg on Fashion-MNIST: local steps H",
-    caption="Softmax regression, d = 7,850, N = M = 50, 100 label shards, eta = mu = 1e-3, b1 = 25, b2 = 20.",
+    title="FedZO and FedAvg on Fashion-MNIST: local steps H, all clients taking part",
+    caption="Softmax regression, d = 7,850, N = M = 50, 100 label shards, η = µ = 1e-3, b₁ = 25, b₂ = 20.",
     studies=(
         Study(
             "local_steps",

@@ -24,8 +24,8 @@ def observe(curves: Curves) -> list[Observation]:
 
 FIGURE = Figure(
     name="fedzo_fig4",
-    title="FedZO on Fashion-MNIST: participants M",
-    caption="Softmax regression, d = 7,850, N = 50, H = 5, 100 label shards, eta = mu = 1e-3, b1 = 25, b2 = 20.",
+    title="FedZO on Fashion-MNIST: participants M, H = 5 local steps",
+    caption="Softmax regression, d = 7,850, N = 50, H = 5, 100 label shards, η = µ = 1e-3, b₁ = 25, b₂ = 20.",
     studies=(
         Study("fedzo", fedzo_fashion_softmax.get_config(), (f"cohort_size={list(COHORT_SIZES)}",)),
         Study("fedavg", fedzo_fashion_softmax.get_config(), ('algorithm.name=["fedavg"]',)),

@@ -28,9 +28,9 @@ def observe(curves: Curves) -> list[Observation]:
 
 FIGURE = Figure(
     name="fedzo_fig5",
-    title="FedZO over the air on Fashion-MNIST: signal-to-noise ratio",
+    title="FedZO over the air on Fashion-MNIST: signal-to-noise ratio, H = 20 local steps",
     caption="Softmax regression, d = 7,850, N = 50, H = 20, h ~ CN(0, 1), h_min = 0.8, 100 label shards, "
-    "eta = mu = 1e-3, b1 = 25, b2 = 20.",
+    "η = µ = 1e-3, b₁ = 25, b₂ = 20.",
     studies=(
         Study("aircomp", fedzo_fashion_aircomp.get_config(), (f"channel.snr_db={list(SNR_DB)}",)),
         Study("noise_free", fedzo_fashion_aircomp.get_config(), ('aggregation.name=["mean"]',)),
