@@ -18,7 +18,7 @@ from absl import flags
 
 from experiments import build, sweeps, workdir
 from experiments.figures.drawing import Look, draw
-from experiments.figures.observations import Curves, Measured, Observation, height
+from experiments.figures.observations import Curves, Measured, Observation, average
 from experiments.files import replacing, write_json
 from experiments.run import run as run_study
 from experiments.run import use_compilation_cache
@@ -244,7 +244,7 @@ def _row(label: str, curve: Measured) -> dict[str, Any]:
     columns = {
         "final_train_loss": curve.train_loss[:, -1],
         "final_test_accuracy": curve.test_accuracy[:, -1],
-        "average_train_loss": height(curve),
+        "average_train_loss": average(curve),
     }
     spreads = {
         f"{name}_{word}": f"{reduce(values):.6f}"

@@ -16,8 +16,10 @@ def label(cohort_size: int) -> str:
 
 
 def observe(curves: Curves) -> list[Observation]:
+    labels = [label(size) for size in COHORT_SIZES]
     return [
-        faster_in_turn("FedZO is faster with more participants", curves, [label(size) for size in COHORT_SIZES]),
+        faster_in_turn("FedZO is faster with more participants: training loss", curves, labels),
+        faster_in_turn("FedZO is faster with more participants: test accuracy", curves, labels, "test_accuracy"),
         comparable("FedZO with M = 50 is comparable to FedAvg with M = 50", curves, label(50), FEDAVG),
     ]
 

@@ -24,6 +24,9 @@ MOST = 0.80
 """Share of the reference's decrease that counts as most of it."""
 
 
+_BETTER = {"train_loss": ("training loss", "lower", -1), "test_accuracy": ("test accuracy", "higher", 1)}
+
+
 class Measured(NamedTuple):
     """A curve of a figure.
 
@@ -51,9 +54,10 @@ class Observation(NamedTuple):
     numbers: str
 
 
-def height(curve: Measured) -> np.ndarray:
-    """[seeds] training loss averaged over the evaluations after the start: the lower, the faster the curve."""
-    return curve.train_loss[:, 1:].mean(axis=1)
+def average(curve: Measured, score: str = "train_loss") -> np.ndarray:
+    """[seeds] mean over the evaluations after the start: the better, the faster the curve."""
+    values: np.ndarray = getattr(curve, score)
+    return values[:, 1:].mean(axis=1)
 
 
 def decrease(curve: Measured) -> np.ndarray:
@@ -71,14 +75,27 @@ def spread(values: np.ndarray) -> str:
     return f"{values.mean():.4f} [{values.min():.4f}, {values.max():.4f}]"
 
 
-def faster_in_turn(statement: str, curves: Curves, labels: Sequence[str]) -> Observation:
-    """Each curve is faster than the one before it, in every seed. Equal seeds draw equal batches and directions."""
-    heights = [height(curves[label]) for label in labels]
+def faster_in_turn(statement: str, curves: Curves, labels: Sequence[str], score: str = "train_loss") -> Observation:
+    """Each curve is faster than the one before it, in every seed. Equal seeds draw equal batches and directions.
+
+    Args:
+        statement: the paper's.
+        curves: of the figure.
+        labels: from the slowest to the fastest.
+        score: train_loss or test_accuracy.
+    """
+    name, better, sign = _BETTER[score]
+    averages = [average(curves[label], score) for label in labels]
+    ahead = [sign * later > sign * earlier for earlier, later in itertools.pairwise(averages)]
+    verdicts = ["", *(f", {better} in {seeds.sum()} of {seeds.size} seeds" for seeds in ahead)]
     return Observation(
         statement,
-        "averaged over the rounds, the training loss is lower than the previous curve's, in every seed",
-        all(bool((later < earlier).all()) for earlier, later in itertools.pairwise(heights)),
-        "; ".join(f"{label}: {spread(values)}" for label, values in zip(labels, heights, strict=True)),
+        f"averaged over the rounds, the {name} is {better} than the previous curve's, in every seed",
+        all(bool(seeds.all()) for seeds in ahead),
+        "; ".join(
+            f"{label}: {spread(values)}{verdict}"
+            for label, values, verdict in zip(labels, averages, verdicts, strict=True)
+        ),
     )
 
 
@@ -87,10 +104,10 @@ def slightly_slower(statement: str, curves: Curves, pairs: Iterable[tuple[str, s
     seen, numbers = True, []
     for slow, fast in pairs:
         share = decrease(curves[slow]).mean() / decrease(curves[fast]).mean()
-        slower = bool((height(curves[slow]) > height(curves[fast])).all())
+        slower = bool((average(curves[slow]) > average(curves[fast])).all())
         seen = seen and slower and bool(share >= SLIGHTLY_SLOWER)
-        heights = f"{height(curves[slow]).mean():.4f} against {height(curves[fast]).mean():.4f}"
-        numbers.append(f"{slow} against {fast}: averaged {heights}, decrease {share:.1%} of it")
+        averages = f"{average(curves[slow]).mean():.4f} against {average(curves[fast]).mean():.4f}"
+        numbers.append(f"{slow} against {fast}: averaged {averages}, decrease {share:.1%} of it")
     return Observation(
         statement,
         "averaged over the rounds, the training loss is higher in every seed, and its mean decrease is at least "
