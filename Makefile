@@ -6,7 +6,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-DEMO_SWEEP := --sweep='algorithm.learning_rate=[1e-3,3e-3,1e-2]' --sweep='seed=range(3)'
+DEMO_SWEEP := --sweep='algorithm.local_steps=[1,5]' --sweep='algorithm.learning_rate=[0.03,0.1,0.3]' --sweep='seed=range(3)'
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help

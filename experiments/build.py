@@ -11,7 +11,7 @@ from ml_collections import FrozenConfigDict
 from experiments.settings import Config, flatten
 from zofed import aggregation, batches, channels, checks, cohorts, estimators, ledger, sweep, tasks
 from zofed.algorithms import fedavg, fedzo
-from zofed.base import Algorithm, LossFn
+from zofed.base import Algorithm, LossFn, dimension
 from zofed.data import partitions
 from zofed.data.datasets import Dataset, load
 from zofed.directions import LAWS
@@ -25,6 +25,7 @@ __all__ = [
     "cell_of",
     "check",
     "costs_of",
+    "dimension_of",
     "task_of",
     "traced_settings",
 ]
@@ -116,7 +117,7 @@ def check(config: Config) -> None:
     checks.count("eval_every", config.eval_every, at_most=config.num_rounds, limit="num_rounds")
     if config.num_rounds % config.eval_every:
         raise ValueError(f"eval_every={config.eval_every}; allowed: a divisor of num_rounds={config.num_rounds}")
-    for name in ("client_chunk", "direction_chunk", "num_devices"):
+    for name in ("cell_chunk", "client_chunk", "direction_chunk", "num_devices"):
         if config.execution[name] is not None:
             checks.count(f"execution.{name}", config.execution[name])
     flat = flatten(config)
@@ -134,6 +135,11 @@ def cell_of(config: Config, task: Task, client_chunk: int | None, direction_chun
         config.eval_every,
         client_chunk,
     )
+
+
+def dimension_of(task: Task) -> int:
+    """Number of entries of the task's model."""
+    return dimension(jax.eval_shape(task.init, jax.random.key(0)))
 
 
 def costs_of(config: Config, task: Task) -> Costs:

@@ -28,9 +28,14 @@ ROUND_OFF_WARNING = 0.1
 """Share of finite differences that are exactly zero, above which a group warns."""
 
 
-class Chunks(NamedTuple):
-    """How many clients and directions are held at once; None holds all."""
+FLOATS_AT_ONCE = 2**18
+"""Numbers of directions that a CPU holds at once: 1 MiB, which stays in its cache while it is used."""
 
+
+class Chunks(NamedTuple):
+    """How many cells, clients and directions are held at once; None holds all."""
+
+    cells: int | None
     clients: int | None
     directions: int | None
 
@@ -48,22 +53,29 @@ class Outcome(NamedTuple):
     timing: dict[str, float]
 
 
-def chunks(config: Config) -> Chunks:
-    """The config's chunks, or what is fast on this backend."""
-    usual = Chunks(1, None) if jax.default_backend() == "cpu" else Chunks(None, None)
-    chosen = Chunks(config.execution.client_chunk, config.execution.direction_chunk)
+def chunks(config: Config, dim: int) -> Chunks:
+    """The config's chunks, or what is fast on this backend for a model of `dim` numbers.
+
+    On CPU, as many directions and then clients as fit `FLOATS_AT_ONCE`, and cells one after the other; elsewhere all.
+    """
+    usual = Chunks(None, None, None)
+    if jax.default_backend() == "cpu":
+        directions = max(1, min(config.algorithm.num_directions, FLOATS_AT_ONCE // dim))
+        clients = min(config.num_clients, -(-FLOATS_AT_ONCE // (directions * dim)))
+        usual = Chunks(1, clients, directions)
+    settings = config.execution
+    chosen = Chunks(settings.cell_chunk, settings.client_chunk, settings.direction_chunk)
     return Chunks(*(own if own is not None else other for own, other in zip(chosen, usual, strict=True)))
 
 
 def devices(config: Config) -> list[Any]:
-    """The devices that cells are spread over.
+    """The devices that cells are spread over, at most one per cell.
 
     Raises:
         ValueError: there are fewer than the config wants.
     """
     there = jax.local_devices()
-    usual = 1 if jax.default_backend() == "cpu" else len(there)
-    wanted = config.execution.num_devices or usual
+    wanted = config.execution.num_devices or len(there)
     if wanted > len(there):
         raise ValueError(f"execution.num_devices={wanted}; allowed: at most {len(there)}, what there is here")
     return there[:wanted]
@@ -74,7 +86,7 @@ def run(
     groups: Sequence[Group],
     directory: Path,
     interrupted: Callable[[], bool],
-    announce: Callable[[int], None],
+    announce: Callable[[Chunks, int], None],
     progress: Progress,
 ) -> list[Outcome]:
     """Plays all groups from where their checkpoints in `directory` stand, until done or interrupted.
@@ -84,7 +96,7 @@ def run(
         groups: of the sweep.
         directory: of the checkpoints.
         interrupted: whether to stop after the current segment.
-        announce: called with the bytes that a program needs on each device, before its first round.
+        announce: called with a program's chunks and the bytes it needs on each device, before its first round.
         progress: is told of rounds and losses.
 
     Returns:
@@ -105,11 +117,13 @@ def _play(
     group: Group,
     path: Path,
     interrupted: Callable[[], bool],
-    announce: Callable[[int], None],
+    announce: Callable[[Chunks, int], None],
     progress: Progress,
 ) -> Outcome:
     task = build.task_of(config)
-    program = sweep.vectorise(build.cell_of(config, task, *chunks(config)), len(group.cells), devices(config))
+    chosen = chunks(config, build.dimension_of(task))
+    cell = build.cell_of(config, task, chosen.clients, chosen.directions)
+    program = sweep.vectorise(cell, len(group.cells), devices(config), cell_chunk=chosen.cells)
     data, settings = program.place(task.data), program.pad(group.traced)
     began = time.perf_counter()
     shapes = jax.eval_shape(program.start, settings, data)[0]
@@ -125,7 +139,7 @@ def _play(
     else:
         states, records, done = program.pad(kept.states), kept.records, kept.round
     compiled = time.perf_counter()
-    announce(_memory(advance))
+    announce(chosen, _memory(advance))
     progress.rounds(done, _median_loss(records))
 
     first, saved, warned = done, compiled, False

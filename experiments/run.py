@@ -21,7 +21,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from experiments import build, execution, interrupt, plots, results, sweeps, workdir
-from experiments.execution import Outcome
+from experiments.execution import Chunks, Outcome
 from experiments.files import write_json
 from experiments.progress import Progress
 from experiments.settings import Config
@@ -125,10 +125,10 @@ def run(
     execution.devices(config)
     warnings = workdir.claim(directory, workdir.describe(config, grid), resume)
 
-    def announce(memory: int) -> None:
+    def announce(chunks: Chunks, memory: int) -> None:
         nonlocal announced
         if not announced:
-            print(_plan(config, grid, groups, memory), flush=True)
+            print(_plan(config, grid, groups, chunks, memory), flush=True)
         announced = True
 
     announced = False
@@ -150,10 +150,9 @@ def run(
 
 
 def _use_cpu_devices(num_devices: int | None) -> None:
-    """Lets JAX make that many CPU devices; too late, and harmless, once it has started."""
-    if num_devices is not None:
-        with contextlib.suppress(RuntimeError):
-            jax.config.update("jax_num_cpu_devices", num_devices)
+    """Lets JAX make that many CPU devices, else one per core; too late, and harmless, once it has started."""
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", num_devices or os.cpu_count() or 1)
 
 
 def use_compilation_cache() -> None:
@@ -162,12 +161,12 @@ def use_compilation_cache() -> None:
         jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "zofed" / "jax"))
 
 
-def _plan(config: Config, grid: Grid, groups: Sequence[Group], memory: int) -> str:
-    used = execution.devices(config)
-    client_chunk, direction_chunk = execution.chunks(config)
+def _plan(config: Config, grid: Grid, groups: Sequence[Group], chunks: Chunks, memory: int) -> str:
+    used = execution.devices(config)[: max(len(group.cells) for group in groups)]
+    at_once = ", ".join(f"{name} {size or 'all'}" for name, size in chunks._asdict().items())
     return (
         f"cells: {grid.num_cells} in {len(groups)} groups | devices: {len(used)} x {used[0].device_kind} | "
-        f"chunks: clients {client_chunk or 'all'}, directions {direction_chunk or 'all'} | "
+        f"chunks: {at_once} | "
         f"memory: about {memory / 2**20:.0f} MiB a device"
     )
 

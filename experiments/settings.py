@@ -44,9 +44,10 @@ def study(data: Config) -> Config:
                 "variant": "paper",  # paper or authors_code: whose noise variance
             },
             "execution": {  # how it is computed; results agree to round-off whatever is chosen
+                "cell_chunk": placeholder(int),  # cells vmapped at once; None: by backend
                 "client_chunk": placeholder(int),  # clients mapped at once; None: by backend
                 "direction_chunk": placeholder(int),  # directions held at once; None: by backend
-                "num_devices": placeholder(int),  # that cells are spread over; None: all GPUs or TPUs, or one CPU
+                "num_devices": placeholder(int),  # that cells are spread over; None: all GPUs or TPUs, or a CPU's cores
             },
         }
     )

@@ -96,7 +96,7 @@ def test_a_sweep_writes_all_that_the_contract_names(tmp_path: Path, capsys: pyte
     assert not list(tmp_path.rglob("*.partial*"))
 
     output = capsys.readouterr().out
-    assert output.startswith("cells: 8 in 2 groups | devices: 1 x cpu |")
+    assert output.startswith("cells: 8 in 2 groups | devices: 4 x cpu |")
     assert str(tmp_path / "results.nc") in output
     assert str(tmp_path / "figures" / "heat_map.png") in output
 

@@ -28,6 +28,8 @@ DATA = flags.DEFINE_enum("data", "digits", ["digits", "random_images"], "Digits,
 REPEATS = flags.DEFINE_integer("repeats", 5, "Timed runs of each way; the median is shown.", lower_bound=1)
 ROUNDS = flags.DEFINE_integer("rounds", 10, "Rounds of a run.", lower_bound=1)
 
+CHUNKS = flags.DEFINE_list("chunks", ["1", "10"], "Clients at once.")
+
 CELLS = 16
 
 
@@ -39,7 +41,14 @@ class Way(NamedTuple):
     traces: int
 
 
-def cells_way(task: Task, num_cells: int, devices: Sequence[Any], client_chunk: int, client_devices: int = 1) -> Way:
+def cells_way(
+    task: Task,
+    num_cells: int,
+    devices: Sequence[Any],
+    client_chunk: int,
+    client_devices: int = 1,
+    cell_chunk: int | None = None,
+) -> Way:
     """`num_cells` cells as one program over `devices`, and the clients of each cell over `client_devices`."""
     traces = 0
     mesh = sweep.client_mesh(jax.devices()[:client_devices]) if client_devices > 1 else None
@@ -60,7 +69,7 @@ def cells_way(task: Task, num_cells: int, devices: Sequence[Any], client_chunk: 
         state, _ = simulate(key, built, state, clients, ROUNDS.value, client_chunk=client_chunk, mesh=mesh)
         return state, task.evaluate(built.params(state), task_data)
 
-    program = sweep.vectorise(sweep.Cell(start, advance), num_cells, devices, mesh)
+    program = sweep.vectorise(sweep.Cell(start, advance), num_cells, devices, mesh, cell_chunk)
     numbers = np.arange(num_cells)
     settings = program.pad(
         {
@@ -89,11 +98,13 @@ def main(arguments: Sequence[str]) -> None:
     task = digits_task(20) if DATA.value == "digits" else random_images_task(50)
     one, all_ = jax.devices()[:1], jax.devices()
     ways = {}
-    for chunk in (1, 10):
+    for chunk in map(int, CHUNKS.value):
         ways[f"1 cell, {chunk} clients at once"] = cells_way(task, 1, one, chunk)
         ways[f"1 cell, clients on {cores} devices, {chunk} at once"] = cells_way(task, 1, one, chunk, cores)
-        ways[f"{CELLS} cells on 1 device, {chunk} clients at once"] = cells_way(task, CELLS, one, chunk)
-        ways[f"{CELLS} cells on {cores} devices, {chunk} clients at once"] = cells_way(task, CELLS, all_, chunk)
+        for cell_chunk, which in ((None, "all"), (1, "one")):
+            for devices in (one, all_):
+                name = f"{CELLS} cells on {len(devices)} devices, {which} cells, {chunk} clients at once"
+                ways[name] = cells_way(task, CELLS, devices, chunk, cell_chunk=cell_chunk)
     losses = {name: np.asarray(way.call(), np.float64) for name, way in ways.items()}
     medians = interleaved_medians({name: way.call for name, way in ways.items()}, REPEATS.value)
 
@@ -101,13 +112,13 @@ def main(arguments: Sequence[str]) -> None:
     single_compile = min(way.compile_seconds for name, way in ways.items() if name.startswith("1 cell"))
     print(f"{DATA.value}: {ROUNDS.value} rounds, {cores} cores, {jax.devices()[0].device_kind}")
     print(
-        f"{'way':44} {'median s':>9} {'x best 1 cell':>14} {'compile s':>10} {'ratio':>6} {'traces':>7} {'loss off':>9}"
+        f"{'way':56} {'median s':>9} {'x best 1 cell':>14} {'compile s':>10} {'ratio':>6} {'traces':>7} {'loss off':>9}"
     )
-    reference = losses[f"{CELLS} cells on 1 device, 1 clients at once"]
+    reference = next(value for value in losses.values() if value.size == CELLS)
     for name, way in ways.items():
         off = np.abs(losses[name] - reference[: losses[name].size]).max()
         print(
-            f"{name:44} {medians[name]:9.3f} {medians[name] / single:14.2f} {way.compile_seconds:10.2f} "
+            f"{name:56} {medians[name]:9.3f} {medians[name] / single:14.2f} {way.compile_seconds:10.2f} "
             f"{way.compile_seconds / single_compile:6.2f} {way.traces:7d} {off:9.1e}"
         )
 

@@ -43,7 +43,13 @@ def client_mesh(devices: Sequence[Any]) -> Mesh:
     return Mesh(np.array(devices), (CLIENT_AXIS,))
 
 
-def vectorise(cell: Cell, num_cells: int, devices: Sequence[Any] | None = None, clients: Mesh | None = None) -> Program:
+def vectorise(
+    cell: Cell,
+    num_cells: int,
+    devices: Sequence[Any] | None = None,
+    clients: Mesh | None = None,
+    cell_chunk: int | None = None,
+) -> Program:
     """`cell` over `num_cells` cells. With several devices each plays an equal share of them, without talking.
 
     Args:
@@ -51,6 +57,8 @@ def vectorise(cell: Cell, num_cells: int, devices: Sequence[Any] | None = None, 
         num_cells: cells of the group.
         devices: default the first device alone.
         clients: the mesh over which `cell` itself spreads its clients, in the place of devices for cells.
+        cell_chunk: cells vmapped at once on a device; blocks of them follow one another. None vmaps all. A cell whose
+            working set fills the cache is fastest alone. The largest divisor of a device's share up to this is taken.
     """
     devices = list(jax.devices()[:1] if devices is None or clients is not None else devices)[:num_cells]
     padding = -num_cells % len(devices)
@@ -58,8 +66,14 @@ def vectorise(cell: Cell, num_cells: int, devices: Sequence[Any] | None = None, 
     replicated = NamedSharding(mesh, Spec())
     by_cell = NamedSharding(mesh, Spec(CELL_AXIS)) if clients is None else replicated
 
+    share = (num_cells + padding) // len(devices)
+    block = max(size for size in range(1, min(cell_chunk or share, share) + 1) if share % size == 0)
+
     def over_cells(function: Callable[..., Any], donate: tuple[int, ...], num_trees: int) -> Any:
-        mapped = jax.vmap(function, in_axes=(0,) * num_trees + (None,))
+        def mapped(*arguments: Any) -> Any:
+            *trees, data = arguments
+            return jax.lax.map(lambda cells: function(*cells, data), tuple(trees), batch_size=block)
+
         shardings = (by_cell,) * num_trees + (replicated,)
         if len(devices) > 1:
             in_specs = (Spec(CELL_AXIS),) * num_trees + (Spec(),)
