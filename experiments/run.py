@@ -28,7 +28,7 @@ from experiments.settings import Config
 from zofed import sweep
 from zofed.sweep import Grid, Group
 
-__all__ = ["main", "run", "use_compilation_cache"]
+__all__ = ["main", "run", "use_compilation_cache", "use_cpu_devices"]
 
 DEFAULT_CONFIG = Path(__file__).parent / "configs" / "fedzo_digits.py"
 MAX_ROWS_SHOWN = 40
@@ -121,7 +121,7 @@ def run(
     for cell in grid.cells():
         build.check(sweeps.apply(config, cell))
     groups = sweep.split(grid, build.traced_settings(config))
-    _use_cpu_devices(config.execution.num_devices)
+    use_cpu_devices(config.execution.num_devices)
     execution.devices(config)
     warnings = workdir.claim(directory, workdir.describe(config, grid), resume)
 
@@ -149,7 +149,7 @@ def run(
     return 130
 
 
-def _use_cpu_devices(num_devices: int | None) -> None:
+def use_cpu_devices(num_devices: int | None) -> None:
     """Lets JAX make that many CPU devices, else one per core; too late, and harmless, once it has started."""
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", num_devices or os.cpu_count() or 1)

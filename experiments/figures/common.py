@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import xarray
 from absl import flags
@@ -21,9 +20,8 @@ from experiments.figures.drawing import Look, draw
 from experiments.figures.observations import Curves, Measured, Observation, average
 from experiments.files import replacing, write_json
 from experiments.run import run as run_study
-from experiments.run import use_compilation_cache
+from experiments.run import use_compilation_cache, use_cpu_devices
 from experiments.settings import Config
-from zofed.base import dimension
 
 __all__ = ["SIZES", "Curve", "Figure", "Look", "Size", "Study", "command", "main", "play", "work"]
 
@@ -38,7 +36,7 @@ class Size(NamedTuple):
 
 SIZES = {
     "quick": Size(num_rounds=10, eval_every=1, num_seeds=2),
-    "cpu": Size(num_rounds=100, eval_every=5, num_seeds=3),
+    "cpu": Size(num_rounds=100, eval_every=5, num_seeds=4),
     "full": Size(num_rounds=300, eval_every=5, num_seeds=10),
 }
 
@@ -182,6 +180,7 @@ def play(
         "versions": workdir.describe(studies[0].config, grids[0])["versions"],
     }
     workdir.claim(directory, description, resume)
+    use_cpu_devices(None)  # before the count of the work starts JAX
     effort = work(configs)
     print(
         f"{figure.name}: {len(configs)} runs of {size.num_rounds} rounds, {effort.random_numbers:.1e} random numbers, "
@@ -227,7 +226,7 @@ def work(configs: Sequence[Config]) -> Work:
         cohort = config.num_clients * share if config.participation == "gain_threshold" else config.cohort_size
         steps = config.num_rounds * cohort * config.algorithm.local_steps
         if config.algorithm.name == "fedzo":
-            dim = dimension(jax.eval_shape(build.task_of(config).init, jax.random.key(0)))
+            dim = build.dimension_of(build.task_of(config))
             random_numbers += steps * config.algorithm.num_directions * dim
             passes += steps * config.algorithm.batch_size * (config.algorithm.num_directions + 1)
         else:
