@@ -121,7 +121,7 @@ def run(
     for cell in grid.cells():
         build.check(sweeps.apply(config, cell))
     groups = sweep.split(grid, build.traced_settings(config))
-    use_cpu_devices(config.execution.num_devices)
+    use_cpu_devices()
     execution.devices(config)
     warnings = workdir.claim(directory, workdir.describe(config, grid), resume)
 
@@ -149,10 +149,11 @@ def run(
     return 130
 
 
-def use_cpu_devices(num_devices: int | None) -> None:
-    """Lets JAX make that many CPU devices, else one per core; too late, and harmless, once it has started."""
+def use_cpu_devices() -> None:
+    """Lets JAX make a CPU device per core, unless a number is set; too late, and harmless, once it has started."""
     with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", num_devices or os.cpu_count() or 1)
+        if jax.config.jax_num_cpu_devices == -1:  # pyright: ignore[reportAttributeAccessIssue]
+            jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
 
 
 def use_compilation_cache() -> None:

@@ -180,7 +180,7 @@ def play(
         "versions": workdir.describe(studies[0].config, grids[0])["versions"],
     }
     workdir.claim(directory, description, resume)
-    use_cpu_devices(None)  # before the count of the work starts JAX
+    use_cpu_devices()  # before the count of the work starts JAX
     effort = work(configs)
     print(
         f"{figure.name}: {len(configs)} runs of {size.num_rounds} rounds, {effort.random_numbers:.1e} random numbers, "
