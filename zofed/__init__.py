@@ -1,6 +1,6 @@
 """zofed: a JAX functional simulator for federated zeroth-order optimisation."""
 
-from zofed.algorithms import fedavg, fedzo
+from zofed.algorithms import baffle, decomfl, fedavg, fedzo, mezo
 from zofed.base import Algorithm, Client, ClientData, Cohort, LocalInfo, RoundInfo, State, dimension
 from zofed.simulate import Trace, simulate
 
@@ -13,8 +13,11 @@ __all__ = [
     "RoundInfo",
     "State",
     "Trace",
+    "baffle",
+    "decomfl",
     "dimension",
     "fedavg",
     "fedzo",
+    "mezo",
     "simulate",
 ]

@@ -15,7 +15,7 @@ from zofed import checks, rng
 from zofed.base import Client, Cohort, dimension, squared_norm
 from zofed.rng import RoundKeys
 
-__all__ = ["Aggregation", "AirCompInfo", "aircomp", "check_gain", "mean"]
+__all__ = ["Aggregation", "AirCompInfo", "aircomp", "check_gain", "majority", "mean"]
 
 
 class Aggregation(NamedTuple):
@@ -63,6 +63,16 @@ def mean() -> Aggregation:
         del keys, cohort
         # XLA makes a division by one number this product anyway, but not in a vmapped sweep.
         return jax.tree.map(lambda leaf: leaf * (1 / count).astype(leaf.dtype), total), ()
+
+    return Aggregation(no_memory, send_as_is, lambda message, gain: message, add, receive)
+
+
+def majority() -> Aggregation:
+    """The sign of the cohort's sum, 1 or -1 (1 in a tie): what one bit per entry can say of payloads of signs."""
+
+    def receive(keys: RoundKeys, total: Any, count: jax.Array, cohort: Cohort) -> tuple[Any, Any]:
+        del keys, count, cohort
+        return jax.tree.map(lambda leaf: jnp.where(leaf < 0, -jnp.ones_like(leaf), jnp.ones_like(leaf)), total), ()
 
     return Aggregation(no_memory, send_as_is, lambda message, gain: message, add, receive)
 

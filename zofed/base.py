@@ -16,9 +16,11 @@ __all__ = [
     "LocalInfo",
     "LossFn",
     "Params",
+    "Record",
     "RoundInfo",
     "State",
     "dimension",
+    "no_record",
     "per_client_mean",
     "squared_norm",
     "wide",
@@ -166,6 +168,17 @@ class LocalInfo(NamedTuple):
     """Fraction of finite differences that are exactly zero: round-off swallowed them."""
 
 
+class State(NamedTuple):
+    """What the next round needs."""
+
+    server: Any
+    """The server's state; holds the model."""
+    memory: Any
+    """What each client keeps between rounds: leaves with a leading client axis, or `()`."""
+    round: jax.Array
+    """int32, number of rounds done."""
+
+
 class RoundInfo(NamedTuple):
     """Diagnostics of a round."""
 
@@ -177,17 +190,23 @@ class RoundInfo(NamedTuple):
     """Participants whose result was masked out because it was not finite."""
     link: Any
     """What the aggregation reports (a NamedTuple of scalars, or `()`)."""
+    record: Any = ()
+    """A `Record` where the algorithm keeps one, else `()`."""
 
 
-class State(NamedTuple):
-    """What the next round needs."""
+class Record(NamedTuple):
+    """What an algorithm keeps of a round beyond diagnostics."""
 
-    server: Any
-    """The server's state; holds the model."""
-    memory: Any
-    """What each client keeps between rounds: leaves with a leading client axis, or `()`."""
-    round: jax.Array
-    """int32, number of rounds done."""
+    counts: dict[str, jax.Array]
+    """Integers by name; a run adds them up over its rounds."""
+    history: Any
+    """What the model can be rebuilt from; a run puts the rounds' one after the other."""
+
+
+def no_record(keys: Any, state: State, next_state: State, aggregate: Any, heard: jax.Array) -> Any:
+    """The `record` of an algorithm that keeps none."""
+    del keys, state, next_state, aggregate, heard
+    return ()
 
 
 class Algorithm(NamedTuple):
@@ -204,6 +223,8 @@ class Algorithm(NamedTuple):
         params: `State -> Params`, the model to evaluate.
         sample_cohort: `(keys, num_clients) -> Cohort`.
         aggregation: the `zofed.aggregation.Aggregation` between `local` and `server`.
+        record: `(keys, state, next_state, aggregate, heard) -> Record` or `()`, after each round. `heard` is whether
+            anybody was; the aggregate means nothing, and the server stays, where nobody was.
     """
 
     init: Callable[[Params, int], State]
@@ -212,3 +233,4 @@ class Algorithm(NamedTuple):
     params: Callable[[State], Params]
     sample_cohort: Callable[..., Cohort]
     aggregation: Any
+    record: Callable[..., Any] = no_record

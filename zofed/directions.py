@@ -15,6 +15,7 @@ __all__ = [
     "Directions",
     "coordinate",
     "gaussian",
+    "private",
     "rademacher",
     "sphere",
     "sphere_sqrt_dim",
@@ -120,6 +121,23 @@ def coordinate() -> Directions:
         return Direction(jax.tree.unflatten(structure, raw), jnp.float32(1))
 
     return Directions(sample, lambda dim: 1.0)
+
+
+def private(law: Directions, secret: jax.Array) -> Directions:
+    """The law with keys shifted by a secret that the clients share and the server has not (DeComFL, B.3).
+
+    Clients rebuild the same model from the same messages; what the server would rebuild is another one.
+
+    Args:
+        law: for instance `gaussian()`.
+        secret: a key, `zofed.rng.seed_key(number that only clients know)`.
+    """
+    high, low = jax.random.key_data(secret)
+
+    def sample(key: jax.Array, index: jax.Array, like: Params) -> Direction:
+        return law.sample(rng.fold(key, low, high), index, like)
+
+    return Directions(sample, law.squared_norm)
 
 
 LAWS: dict[str, Callable[[], Directions]] = {

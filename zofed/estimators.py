@@ -15,7 +15,7 @@ from zofed import checks, rng
 from zofed.base import LossFn, Params, dimension, wide
 from zofed.directions import Direction, Directions
 
-__all__ = ["DIFFERENCES", "Estimate", "Estimator", "central", "estimator", "forward", "jvp"]
+__all__ = ["DIFFERENCES", "Estimate", "Estimator", "central", "estimator", "forward", "jvp", "signed"]
 
 Losses = Callable[[Params], jax.Array]
 """Params -> the losses of one batch, one per example, in float32 or wider."""
@@ -100,6 +100,20 @@ def jvp() -> Difference:
         return slope, value
 
     return Difference(False, scalar)
+
+
+def signed(difference: Difference) -> Difference:
+    """The sign of another difference, 1 or -1 (1 for 0): scalars of one bit, ZO-signSGD along each direction.
+
+    With `zofed.aggregation.majority()` one bit per scalar travels in both directions: FeedSign (arXiv 2501.17610).
+    """
+
+    def scalar(*arguments: Any) -> tuple[jax.Array, jax.Array]:
+        value, loss = difference.scalar(*arguments)
+        # A comparison would make a sign of nan, too; this keeps it, and the client's result is left out.
+        return jnp.where(value == 0, jnp.ones_like(value), jnp.sign(value)), loss
+
+    return Difference(difference.needs_base, scalar)
 
 
 DIFFERENCES: dict[str, Callable[[], Difference]] = {"forward": forward, "central": central, "jvp": jvp}

@@ -5,9 +5,27 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from zofed import messages
 from zofed.base import Params
 
-__all__ = ["Costs", "Traffic", "model_exchange", "over_the_air"]
+__all__ = [
+    "Costs",
+    "Traffic",
+    "largest_cheap_lag",
+    "model_exchange",
+    "one_agent",
+    "over_the_air",
+    "scalars_up_model_down",
+    "shared_directions",
+    "shared_directions_over_the_air",
+    "shared_directions_paper",
+]
+
+WORK_SCALARS = 3
+"""What `messages.Work` says of the round itself: two words of its key, and the rate."""
+
+ENTRY_SCALARS = 3
+"""What it says of each replayed round besides scalars."""
 
 
 class Traffic(NamedTuple):
@@ -28,30 +46,45 @@ class Traffic(NamedTuple):
     uplink_channel_uses: Any
 
 
+NOTHING = Traffic(0, 0, 0, 0, 0)
+
+
 class Costs(NamedTuple):
-    """Traffic of a round: a part for each participant, and a part that a round with participants has once."""
+    """Traffic in parts: what each occurrence of something costs.
+
+    Attributes:
+        per_participant: of a client in a round.
+        per_round: once in a round with participants.
+        per_replayed_round: of a round that a client missed and replays (DeComFL).
+        per_pulled_model: of a client that pulls the model instead.
+    """
 
     per_participant: Traffic
     per_round: Traffic
+    per_replayed_round: Traffic = NOTHING
+    per_pulled_model: Traffic = NOTHING
 
-    def over(self, participants: Any, rounds: Any) -> Traffic:
+    def over(self, participants: Any, rounds: Any, replayed_rounds: Any = 0, pulled_models: Any = 0) -> Traffic:
         """Cumulative traffic of all clients, int64.
 
         Args:
             participants: numbers of participants, since the entry before, along the last axis.
             rounds: numbers of rounds with a participant, likewise.
+            replayed_rounds: sums of the participants' lags, likewise.
+            pulled_models: numbers of models pulled, likewise.
 
         Example:
             >>> model_exchange(np.zeros(10, np.float32)).over([0, 5, 5], [0, 1, 1]).uplink_bytes
             array([  0, 200, 400])
         """
-        participants = np.cumsum(np.asarray(participants, np.int64), axis=-1)
-        rounds = np.cumsum(np.asarray(rounds, np.int64), axis=-1)
-        pairs = zip(self.per_participant, self.per_round, strict=True)
-        return Traffic(*(participants * own + rounds * shared for own, shared in pairs))
-
-
-NOTHING = Traffic(0, 0, 0, 0, 0)
+        occurred = (participants, rounds, replayed_rounds, pulled_models)
+        since_start = [np.cumsum(np.asarray(numbers, np.int64), axis=-1) for numbers in occurred]
+        return Traffic(
+            *(
+                sum(np.multiply(*pair) for pair in zip(since_start, costs, strict=True))
+                for costs in zip(*self, strict=True)
+            )
+        )
 
 
 def _size(params: Params) -> tuple[int, int]:
@@ -82,3 +115,76 @@ def over_the_air(params: Params) -> Costs:
     """
     dim, size = _size(params)
     return Costs(Traffic(4, size + 12, 1 + dim, dim + 3, 0), Traffic(0, 0, 0, 0, dim))
+
+
+def shared_directions(params: Params, local_steps: int, num_directions: int, bits: int = 32) -> Costs:
+    """DeComFL as its messages serialise (`wire`): every round's key, rate and scalars, and headers.
+
+    A participant receives the entries of the rounds since its last one, the round's key, and sends K * P scalars, which
+    also take as many symbols.
+
+    Args:
+        params: the model, arrays or their shapes, with the optimiser's state: what a client that lags too far pulls.
+        local_steps: K.
+        num_directions: P.
+        bits: of a scalar, 32 or 1.
+    """
+    count = local_steps * num_directions
+    dim, size = _size(params)
+    up, work = messages.reply_bytes(count, bits), messages.work_bytes(0, count, bits)
+    entry = messages.work_bytes(1, count, bits) - work
+    return Costs(
+        Traffic(up, work, count, WORK_SCALARS, count),
+        NOTHING,
+        Traffic(0, entry, 0, count + ENTRY_SCALARS, 0),
+        Traffic(0, size, 0, dim, 0),
+    )
+
+
+def shared_directions_paper(local_steps: int, num_directions: int) -> Costs:
+    """DeComFL as the paper counts (`paper`): a 4-byte seed and a 4-byte scalar per direction, and nothing else.
+
+    Seeds and scalars of missed rounds go down, scalars go up (Algorithm 3; the seeds of line 8 are not counted, and
+    no client pulls a model). Table 1's columns are the means over the rounds: mKP up, and 2MKP down in the long run,
+    M being the number of clients.
+
+    Example:
+        >>> costs = shared_directions_paper(local_steps=1, num_directions=10)
+        >>> one_client = costs.over([3000], [3000], replayed_rounds=[3000])  # Table 2: OPT-125M on SST-2, 0.36 MB
+        >>> (one_client.uplink_bytes + one_client.downlink_bytes).tolist()
+        [360000]
+    """
+    count = local_steps * num_directions
+    return Costs(Traffic(4 * count, 0, count, 0, count), NOTHING, Traffic(0, 8 * count, 0, 2 * count, 0))
+
+
+def shared_directions_over_the_air(params: Params, local_steps: int, num_directions: int) -> Costs:
+    """DeComFL's scalars over the air: K * P symbols for the cohort, instead of d; the downlink is digital.
+
+    A participant sends its sum of squared scalars and receives their largest and its complex gain, in float32.
+    """
+    digital = shared_directions(params, local_steps, num_directions)
+    count, own = local_steps * num_directions, digital.per_participant
+    side = Traffic(4, own.downlink_bytes + 12, 1 + count, own.downlink_scalars + 3, 0)
+    return digital._replace(per_participant=side, per_round=Traffic(0, 0, 0, 0, count))
+
+
+def scalars_up_model_down(params: Params, num_directions: int) -> Costs:
+    """BAFFLE: a participant receives the model with the round's key, and sends its scalars."""
+    digital = shared_directions(params, 1, num_directions)
+    own, model = digital.per_participant, digital.per_pulled_model
+    down = {
+        "downlink_bytes": own.downlink_bytes + model.downlink_bytes,
+        "downlink_scalars": own.downlink_scalars + model.downlink_scalars,
+    }
+    return Costs(own._replace(**down), NOTHING)
+
+
+def one_agent() -> Costs:
+    """MeZO: nothing travels."""
+    return Costs(NOTHING, NOTHING)
+
+
+def largest_cheap_lag(costs: Costs) -> int:
+    """How many rounds a client may miss before the model is fewer bytes than their scalars: `max_lag` of DeComFL."""
+    return costs.per_pulled_model.downlink_bytes // costs.per_replayed_round.downlink_bytes

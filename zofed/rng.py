@@ -32,6 +32,7 @@ __all__ = [
     "rademacher",
     "round_keys",
     "seed_key",
+    "shared_direction_keys",
     "threefry2x32",
     "uniform",
 ]
@@ -134,6 +135,18 @@ def direction_keys(
 ) -> Callable[[int | jax.Array], jax.Array]:
     """The keys of a local step's directions: number -> key. Directions that clients share have client_id 0."""
     parent = fold(keys.direction, step, client_id)
+    return lambda number: fold(parent, number)
+
+
+def shared_direction_keys(key: jax.Array, step: int | jax.Array) -> Callable[[int | jax.Array], jax.Array]:
+    """The keys of a local step's directions that clients share, from the round's direction key alone.
+
+    Example:
+        >>> keys = round_keys(seed_key(0), 5)
+        >>> bool(shared_direction_keys(keys.direction, 2)(3) == direction_keys(keys, 2, 0)(3))
+        True
+    """
+    parent = fold(key, step)
     return lambda number: fold(parent, number)
 
 

@@ -80,7 +80,7 @@ def simulate(
         return state, Trace(infos, evaluate(algorithm.params(state)) if evaluate is not None else ())
 
     state, trace = jax.lax.scan(segment, state, length=num_rounds // eval_every)
-    return state, trace._replace(rounds=jax.tree.map(lambda leaf: leaf.reshape(-1), trace.rounds))
+    return state, trace._replace(rounds=jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), trace.rounds))
 
 
 class _Reduced(NamedTuple):
@@ -108,7 +108,9 @@ def _play_round(
 
     size = jnp.asarray(cohort.count, jnp.int32)
     info = jax.tree.map(lambda sum_: sum_ / received.astype(sum_.dtype), reduced.info)
-    return State(server, memory, state.round + 1), RoundInfo(info, size, size - reduced.finite, link)
+    next_state = State(server, memory, state.round + 1)
+    record = algorithm.record(keys, state, next_state, aggregate, reduced.finite > 0)
+    return next_state, RoundInfo(info, size, size - reduced.finite, link, record)
 
 
 def _map_cohort(

@@ -1,7 +1,7 @@
 """Local steps and a mean of model updates: what FedZO and FedAvg share. They differ in the gradient only."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,31 +13,13 @@ from zofed.aggregation import Aggregation
 from zofed.base import Algorithm, Client, Cohort, LocalInfo, Params, State, wide
 from zofed.batches import Batching
 from zofed.cohorts import SampleCohort
+from zofed.descent import Model, descend
 from zofed.rng import RoundKeys
 
-__all__ = ["Gradient", "ServerState", "model_averaging"]
+__all__ = ["Gradient", "model_averaging"]
 
 Gradient = Callable[[Callable[[jax.Array], jax.Array], Params, Any], tuple[Params, LocalInfo]]
 """`(direction_key, params, batch) -> (gradient, info)`; `direction_key(number)` is the key of a direction."""
-
-
-class ServerState(NamedTuple):
-    """The model and the server optimiser's state."""
-
-    params: Params
-    optimizer: optax.OptState
-
-
-def descend(
-    optimizer: optax.GradientTransformation, rate: Any, gradient: Params, optimizer_state: Any, params: Params
-) -> tuple[Params, Any]:
-    """params - rate * optimizer(gradient), in the dtypes of params; the optimiser has no rate of its own."""
-    # Some optax transformations mix integer counts and floats, which strict promotion forbids.
-    with jax.numpy_dtype_promotion("standard"):
-        direction, optimizer_state = optimizer.update(gradient, optimizer_state, params)
-    rate = jnp.asarray(rate)
-    new = jax.tree.map(lambda x, step: x - (rate.astype(step.dtype) * step).astype(x.dtype), params, direction)
-    return new, optimizer_state
 
 
 def model_averaging(
@@ -75,34 +57,30 @@ def model_averaging(
 
     def init(params: Params, num_clients: int) -> State:
         memory = jax.tree.map(lambda leaf: jnp.stack([leaf] * num_clients), aggregation.init(params))
-        return State(ServerState(params, server_optimizer.init(params)), memory, jnp.int32(0))
+        return State(Model(params, server_optimizer.init(params)), memory, jnp.int32(0))
 
-    def local(keys: RoundKeys, server: ServerState, memory: Any, client: Client) -> tuple[Any, Any, LocalInfo]:
+    def local(keys: RoundKeys, server: Model, memory: Any, client: Client) -> tuple[Any, Any, LocalInfo]:
         rate = checks.rate_at(learning_rate, keys.round)
 
-        def step(carry: tuple[Params, Any], number: jax.Array) -> tuple[tuple[Params, Any], LocalInfo]:
-            params, optimizer_state = carry
+        def step(model: Model, number: jax.Array) -> tuple[Model, LocalInfo]:
             batch = batching(keys, number, local_steps, client)
-            step_gradient, info = gradient(rng.direction_keys(keys, number, client.id), params, batch)
-            new = rng.materialise(lambda: descend(local_optimizer, rate, step_gradient, optimizer_state, params))
-            return new, info
+            step_gradient, info = gradient(rng.direction_keys(keys, number, client.id), model.params, batch)
+            return rng.materialise(lambda: descend(local_optimizer, rate, step_gradient, model)), info
 
         # A gradient is wider than a low-precision model, and so is what the optimiser keeps of it.
         like_gradient = jax.tree.map(lambda leaf: leaf.astype(wide(leaf.dtype)), server.params)
-        start = server.params, local_optimizer.init(like_gradient)
+        start = Model(server.params, local_optimizer.init(like_gradient))
         steps = jnp.arange(local_steps, dtype=jnp.int32)
-        (params, _), infos = jax.lax.scan(step, start, steps)
-        update = jax.tree.map(jnp.subtract, params, server.params)
+        end, infos = jax.lax.scan(step, start, steps)
+        update = jax.tree.map(jnp.subtract, end.params, server.params)
         message, memory = aggregation.encode(keys, client, update, memory)
         return message, memory, jax.tree.map(jnp.mean, infos)
 
-    def server(keys: RoundKeys, state: State, aggregate: Params, cohort: Cohort) -> ServerState:
+    def server(keys: RoundKeys, state: State, aggregate: Params, cohort: Cohort) -> Model:
         del cohort
-        params, optimizer_state = state.server
         rate = checks.rate_at(server_learning_rate, keys.round)
         pseudo_gradient = jax.tree.map(jnp.negative, aggregate)
-        step = lambda: descend(server_optimizer, rate, pseudo_gradient, optimizer_state, params)  # noqa: E731
-        return ServerState(*rng.materialise(step))
+        return rng.materialise(lambda: descend(server_optimizer, rate, pseudo_gradient, state.server))
 
     return Algorithm(
         init=init,

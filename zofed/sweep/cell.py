@@ -12,8 +12,8 @@ from zofed.simulate import Trace, simulate
 
 __all__ = ["Cell", "Record", "federated"]
 
-Record = dict[str, jax.Array]
-"""What is kept of a run at one evaluation: scalars by name."""
+Record = dict[str, Any]
+"""What is kept of a run at one evaluation: scalars by name; and the rounds' history, where the algorithm keeps one."""
 
 Settings = Mapping[str, jax.Array]
 """The traced settings of a cell by name; `seed` is always among them."""
@@ -43,6 +43,7 @@ def federated(
     The latter are `participants` and `nonfinite`, summed over the rounds; `empty_rounds` without a participant;
     `lost_rounds`, in which nobody's result was finite; the means over the participants of what they report, such as
     `batch_loss` and `zero_differences`; and the means over the rounds that had a participant of what the link reports.
+    Of an algorithm that keeps a `zofed.base.Record`: its counts, summed, and as `history` that of these rounds.
 
     Args:
         init: `key -> params`, as in `zofed.tasks.Task`.
@@ -88,7 +89,12 @@ def _record(trace: Trace) -> Record:
     local = {name: mean(value) for name, value in rounds.local._asdict().items()}
     local["batch_loss"] = local.pop("loss")
     link = rounds.link._asdict() if rounds.link else {}
+    kept = {}
+    if rounds.record:
+        kept = {name: jnp.sum(values) for name, values in rounds.record.counts.items()}
+        kept["history"] = rounds.record.history
     return {
+        **kept,
         **{name: values[-1] for name, values in trace.evaluations.items()},
         **local,
         **{name: mean_of_heard(value) for name, value in link.items()},

@@ -1,0 +1,116 @@
+"""One step of descent, and the steps that scalars and keys make: what server, clients and replay have in common."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from zofed import rng
+from zofed.base import Params, dimension, wide
+from zofed.directions import Directions
+
+__all__ = ["Model", "Rule", "apply", "combine", "descend", "descend_exactly"]
+
+
+class Model(NamedTuple):
+    """A model and the state of the optimiser that moves it."""
+
+    params: Params
+    optimizer: optax.OptState
+
+
+class Rule(NamedTuple):
+    """What all who rebuild a model must agree on, besides keys, scalars and rates.
+
+    Attributes:
+        directions: their law.
+        optimizer: an optax transformation without its own rate.
+    """
+
+    directions: Directions
+    optimizer: optax.GradientTransformation
+
+
+def descend(optimizer: optax.GradientTransformation, rate: Any, gradient: Params, model: Model) -> Model:
+    """params - rate * optimizer(gradient), in the dtypes of params; the optimiser has no rate of its own."""
+    # Some optax transformations mix integer counts and floats, which strict promotion forbids.
+    with jax.numpy_dtype_promotion("standard"):
+        direction, optimizer_state = optimizer.update(gradient, model.optimizer, model.params)
+    rate = jnp.asarray(rate)
+    move = lambda x, step: x - (rate.astype(step.dtype) * step).astype(x.dtype)  # noqa: E731
+    return Model(jax.tree.map(move, model.params, direction), optimizer_state)
+
+
+def descend_exactly(rule: Rule, rate: jax.Array, gradient: Params, model: Model) -> Model:
+    """`descend` by the rule, with the same bits in every program.
+
+    The axis of size 1 is for optimisers that divide by a number, as Adam's bias correction does: without any axis
+    XLA multiplies by the number's reciprocal instead, which it does not in a vmapped sweep.
+    """
+
+    def stepped() -> Model:
+        step = jax.vmap(lambda gradient, model: descend(rule.optimizer, rate, gradient, model))
+        with_axis = jax.tree.map(lambda leaf: leaf[None], (gradient, model))
+        return jax.tree.map(lambda leaf: leaf[0], step(*with_axis))
+
+    return rng.materialise(stepped)
+
+
+def combine(
+    directions: Directions,
+    direction_key: Callable[[jax.Array], jax.Array],
+    scalars: jax.Array,
+    num_directions: jax.Array,
+    like: Params,
+) -> Params:
+    """The gradient that scalars make: scale / num_directions * sum_p g_p z_p, each z_p drawn anew, one at a time.
+
+    One order of additions and one box per addition, so that its bits are the same in every program. Entries of
+    `scalars` beyond `num_directions` are zeros, and add nothing.
+    """
+    numbers = jnp.arange(scalars.shape[0], dtype=jnp.int32)
+    scale = directions.scale(dimension(like))
+
+    def add(total: Params, term: tuple[jax.Array, jax.Array]) -> tuple[Params, None]:
+        number, scalar = term
+        drawn = directions.sample(direction_key(number), number, like)
+
+        def added() -> Params:
+            # A product of scalars that holds the reciprocal: XLA would write one only outside of a vmapped sweep.
+            share = jnp.float32(scale) * (1 / num_directions.astype(jnp.float32))
+            weight = (scalar * drawn.factor) * share.astype(scalar.dtype)
+            return jax.tree.map(lambda sum_, raw: sum_ + weight.astype(raw.dtype) * raw, total, drawn.raw)
+
+        return rng.materialise(added), None
+
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide(leaf.dtype)), like)
+    return jax.lax.scan(add, zeros, (numbers, scalars))[0]
+
+
+def apply(
+    rule: Rule, key: jax.Array, scalars: jax.Array, num_directions: jax.Array, rate: jax.Array, model: Model
+) -> Model:
+    """A round's steps from its scalars: DeComFL Algorithm 3, line 12, and Algorithm 4, lines 4-9.
+
+    Server, clients and replay all call this, and nothing else, to move a model: so they hold the same bits.
+
+    Args:
+        rule: the directions and the optimiser.
+        key: of the round's direction stream, `zofed.rng.RoundKeys.direction`.
+        scalars: [local_steps, directions], zero beyond `num_directions`.
+        num_directions: int32, how many directions each step has; 0 leaves the model as it is.
+        rate: float32, of this round.
+        model: at the start of the round.
+    """
+
+    def step(model: Model, inputs: tuple[jax.Array, jax.Array]) -> tuple[Model, None]:
+        number, own = inputs
+        direction_key = rng.shared_direction_keys(key, number)
+        gradient = combine(rule.directions, direction_key, own, jnp.maximum(num_directions, 1), model.params)
+        return descend_exactly(rule, rate, gradient, model), None
+
+    steps = jnp.arange(scalars.shape[0], dtype=jnp.int32)
+    moved, _ = jax.lax.scan(step, model, (steps, scalars))
+    return jax.tree.map(lambda new, old: jnp.where(num_directions > 0, new, old), moved, model)
