@@ -51,6 +51,11 @@ def move(params: Params, direction: Direction, length: jax.Array | float) -> Par
     return rng.materialise(moved)
 
 
+def _over(value: jax.Array, divisor: jax.Array | float) -> jax.Array:
+    """value / divisor, as the product that XLA makes of it anyway where one number divides many, but not in a sweep."""
+    return value * (1 / jnp.asarray(divisor)).astype(value.dtype)
+
+
 class Difference(NamedTuple):
     """How a scalar is made from function values.
 
@@ -69,7 +74,7 @@ def forward() -> Difference:
     def scalar(losses: Losses, params: Params, base: jax.Array, direction: Direction, smoothing: Any) -> Any:
         # Subtracting example by example keeps the round-off of the mean out of the small difference.
         difference = losses(move(params, direction, smoothing)) - base
-        return jnp.mean(difference) / smoothing, jnp.mean(base)
+        return _over(jnp.mean(difference), smoothing), jnp.mean(base)
 
     return Difference(True, scalar)
 
@@ -81,7 +86,7 @@ def central() -> Difference:
         del base
         above = losses(move(params, direction, smoothing))
         below = losses(move(params, direction, -smoothing))
-        return jnp.mean(above - below) / (2 * smoothing), jnp.mean(above + below) / 2
+        return _over(jnp.mean(above - below), 2 * smoothing), jnp.mean(above + below) / 2
 
     return Difference(False, scalar)
 
