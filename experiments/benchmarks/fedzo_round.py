@@ -25,7 +25,7 @@ from zofed.tasks import Task
 REPEATS = flags.DEFINE_integer("repeats", 9, "Timed runs of each program; the median is shown.", lower_bound=1)
 
 CLIENTS, LOCAL_STEPS, BATCH, DIRECTIONS = 50, 5, 25, 20
-CHUNKS = (1, 10)
+CHUNKS = (1, 2, 10)
 
 
 def plain_sphere() -> Directions:
