@@ -11,7 +11,7 @@ from zofed import rng
 from zofed.base import Params, dimension, wide
 from zofed.directions import Directions
 
-__all__ = ["Model", "Rule", "apply", "combine", "descend", "descend_exactly"]
+__all__ = ["Model", "Rule", "apply", "combine", "descend"]
 
 
 class Model(NamedTuple):
@@ -34,26 +34,24 @@ class Rule(NamedTuple):
 
 
 def descend(optimizer: optax.GradientTransformation, rate: Any, gradient: Params, model: Model) -> Model:
-    """params - rate * optimizer(gradient), in the dtypes of params; the optimiser has no rate of its own."""
-    # Some optax transformations mix integer counts and floats, which strict promotion forbids.
-    with jax.numpy_dtype_promotion("standard"):
-        direction, optimizer_state = optimizer.update(gradient, model.optimizer, model.params)
-    rate = jnp.asarray(rate)
-    move = lambda x, step: x - (rate.astype(step.dtype) * step).astype(x.dtype)  # noqa: E731
-    return Model(jax.tree.map(move, model.params, direction), optimizer_state)
+    """params - rate * optimizer(gradient), in the dtypes of params, with the same bits in every program.
 
-
-def descend_exactly(rule: Rule, rate: jax.Array, gradient: Params, model: Model) -> Model:
-    """`descend` by the rule, with the same bits in every program.
-
-    The axis of size 1 is for optimisers that divide by a number, as Adam's bias correction does: without any axis
-    XLA multiplies by the number's reciprocal instead, which it does not in a vmapped sweep.
+    The optimiser has no rate of its own. The axis of size 1 is for those that divide by a number, as Adam's bias
+    correction does: without any axis XLA multiplies by the number's reciprocal instead, which it does not in a vmapped
+    sweep.
     """
+    rate = jnp.asarray(rate)
+
+    def step(gradient: Params, model: Model) -> Model:
+        # Some optax transformations mix integer counts and floats, which strict promotion forbids.
+        with jax.numpy_dtype_promotion("standard"):
+            direction, optimizer_state = optimizer.update(gradient, model.optimizer, model.params)
+        move = lambda x, step: x - (rate.astype(step.dtype) * step).astype(x.dtype)  # noqa: E731
+        return Model(jax.tree.map(move, model.params, direction), optimizer_state)
 
     def stepped() -> Model:
-        step = jax.vmap(lambda gradient, model: descend(rule.optimizer, rate, gradient, model))
         with_axis = jax.tree.map(lambda leaf: leaf[None], (gradient, model))
-        return jax.tree.map(lambda leaf: leaf[0], step(*with_axis))
+        return jax.tree.map(lambda leaf: leaf[0], jax.vmap(step)(*with_axis))
 
     return rng.materialise(stepped)
 
@@ -109,7 +107,7 @@ def apply(
         number, own = inputs
         direction_key = rng.shared_direction_keys(key, number)
         gradient = combine(rule.directions, direction_key, own, jnp.maximum(num_directions, 1), model.params)
-        return descend_exactly(rule, rate, gradient, model), None
+        return descend(rule.optimizer, rate, gradient, model), None
 
     steps = jnp.arange(scalars.shape[0], dtype=jnp.int32)
     moved, _ = jax.lax.scan(step, model, (steps, scalars))

@@ -13,7 +13,7 @@ from zofed.aggregation import Aggregation
 from zofed.base import Algorithm, Client, Cohort, LocalInfo, LossFn, Params, Record, State, wide
 from zofed.batches import Batching, replacement
 from zofed.cohorts import SampleCohort
-from zofed.descent import Model, Rule, apply, descend_exactly
+from zofed.descent import Model, Rule, apply, descend
 from zofed.directions import Directions, gaussian
 from zofed.estimators import Difference
 from zofed.replay import History
@@ -130,7 +130,7 @@ def decomfl(
 
         def step(carry: tuple[Model, Params], number: jax.Array) -> Any:
             model, gradient = carry
-            model = descend_exactly(agreed, rate_of(keys), gradient, model)
+            model = descend(agreed.optimizer, rate_of(keys), gradient, model)
             gradient, measured = measure(number, model.params)
             return (model, gradient), measured
 

@@ -65,7 +65,7 @@ def model_averaging(
         def step(model: Model, number: jax.Array) -> tuple[Model, LocalInfo]:
             batch = batching(keys, number, local_steps, client)
             step_gradient, info = gradient(rng.direction_keys(keys, number, client.id), model.params, batch)
-            return rng.materialise(lambda: descend(local_optimizer, rate, step_gradient, model)), info
+            return descend(local_optimizer, rate, step_gradient, model), info
 
         # A gradient is wider than a low-precision model, and so is what the optimiser keeps of it.
         like_gradient = jax.tree.map(lambda leaf: leaf.astype(wide(leaf.dtype)), server.params)
@@ -80,7 +80,7 @@ def model_averaging(
         del cohort
         rate = checks.rate_at(server_learning_rate, keys.round)
         pseudo_gradient = jax.tree.map(jnp.negative, aggregate)
-        return rng.materialise(lambda: descend(server_optimizer, rate, pseudo_gradient, state.server))
+        return descend(server_optimizer, rate, pseudo_gradient, state.server)
 
     return Algorithm(
         init=init,
