@@ -161,11 +161,13 @@ def test_a_round_that_nobody_is_heard_in_leaves_the_server_as_it_is() -> None:
 def showing(cohort: Callable[[], Cohort], calls: list[int] | None = None, bad: int = -1) -> Algorithm:
     """Client i sends i + 1 and counts its rounds in its memory; client `bad` sends nan. The server adds the mean."""
 
-    note = None if calls is None else calls.append
+    def note(id: Any) -> None:
+        assert calls is not None
+        calls.append(int(id))
 
     def local(keys: rng.RoundKeys, server: Any, memory: jax.Array, client: Any) -> tuple[Any, Any, LocalInfo]:
-        if note is not None:
-            jax.debug.callback(lambda id: note(int(id)), client.id)
+        if calls is not None:
+            jax.debug.callback(note, client.id)
         value = jnp.where(client.id == bad, jnp.nan, 1.0 + client.id.astype(jnp.float32))
         return value, memory + 1, LocalInfo(value, jnp.float32(0))
 
