@@ -96,6 +96,20 @@ def test_rounds_are_the_papers_in_float64(name: str) -> None:
     assert np.abs(x - tiny.flat64(tiny.PARAMS)).max() > 0.1
 
 
+def test_a_schedule_gives_each_round_its_own_rate() -> None:
+    """One client whose only sample is 1: each step goes the rate's share of the way, at the client and the server."""
+    data = ClientData.from_partition(np.ones(1, np.float32), [[0]])
+    local_rate, server_rate = lambda round: 0.5 / (1 + round), optax.exponential_decay(1.0, 1, 0.8)
+    loss = lambda x, batch: 0.5 * jnp.square(x - batch)  # noqa: E731
+    algorithm = fedavg(loss, local_rate, local_steps=2, batch_size=1, server_learning_rate=server_rate)
+    _, trace = simulate(rng.seed_key(0), algorithm, algorithm.init(jnp.float32(0), 1), data, 3, evaluate=lambda x: x)
+    x = 0.0
+    for round in range(3):
+        moved = 1 - (1 - x) * (1 - local_rate(round)) ** 2
+        x = x + 0.8**round * (moved - x)
+        assert float(trace.evaluations[round]) == pytest.approx(x, abs=1e-6)
+
+
 # Resuming and seeds.
 
 

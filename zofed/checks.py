@@ -56,7 +56,11 @@ def rate(name: str, value: Rate) -> None:
 
 def rate_at(value: Rate, round: Any) -> Any:
     """The rate of a round: the schedule's value, or the number itself."""
-    return value(round) if callable(value) else value
+    if not callable(value):
+        return value
+    # A schedule may mix the integer round with floats, as those of optax do, which strict promotion forbids.
+    with jax.numpy_dtype_promotion("standard"):
+        return value(round)
 
 
 def count(name: str, value: Any, at_least: int = 1, at_most: int | None = None, limit: str = "") -> int:
