@@ -43,17 +43,27 @@ def gradient64(params: np.ndarray, batch: np.ndarray) -> np.ndarray:
     return np.mean(CURVATURE[None, :] * (params[None, :] - batch), axis=0)
 
 
-def client_data(sizes: tuple[int, ...] = SIZES, seed: int = 0, spread: float = 0.3) -> ClientData:
-    """Centres of each client about its own mean, which differ between clients."""
+def client_data(sizes: tuple[int, ...] = SIZES, seed: int = 0, spread: float = 0.3, apart: float = 1.0) -> ClientData:
+    """Samples deviate by `spread` from their client's mean, and that by `apart` from 1, in each entry."""
     generator = np.random.default_rng(seed)
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    means = 1 + generator.standard_normal((len(sizes), DIM))
+    means = 1 + apart * generator.standard_normal((len(sizes), DIM))
     centres = means[owner] + spread * generator.standard_normal((len(owner), DIM))
     return ClientData.from_partition(centres.astype(np.float32), [np.flatnonzero(owner == i) for i in set(owner)])
 
 
+def of_each_client(clients: ClientData) -> list[np.ndarray]:
+    """Each client's samples, in float64."""
+    samples = np.asarray(clients.samples, np.float64)
+    return np.split(samples, np.cumsum(clients.sizes)[:-1])
+
+
 def objective64(params: Any, clients: ClientData) -> float:
     """f(x): the mean over clients of each client's mean loss."""
-    samples, x = np.asarray(clients.samples, np.float64), flat64(params)
-    slices = zip(np.asarray(clients.offsets), np.asarray(clients.sizes), strict=True)
-    return float(np.mean([loss64(x, samples[start : start + size]).mean() for start, size in slices]))
+    x = flat64(params)
+    return float(np.mean([loss64(x, own).mean() for own in of_each_client(clients)]))
+
+
+def optimum64(clients: ClientData) -> float:
+    """Its smallest value: at the mean of the clients' means."""
+    return objective64(np.mean([own.mean(axis=0) for own in of_each_client(clients)], axis=0), clients)
