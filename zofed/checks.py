@@ -15,37 +15,41 @@ Rate = float | jax.Array | Callable[[Any], Any]
 
 
 def positive(name: str, value: Any) -> None:
-    """Raises ValueError unless `value` is a finite number above 0; a tracer passes.
+    """Raises ValueError unless `value` is a finite number above 0; a tracer of a number passes.
 
     Example:
         >>> positive("smoothing", -1e-3)
         Traceback (most recent call last):
         ValueError: smoothing=-0.001; allowed: a finite number > 0
     """
-    _check_number(name, value, lambda numbers: numbers > 0, "a finite number > 0")
+    _check_number(name, value, lambda number: number > 0, "a finite number > 0")
 
 
 def nonnegative(name: str, value: Any) -> None:
     """Raises ValueError unless `value` is a finite number, 0 or above; a tracer passes."""
-    _check_number(name, value, lambda numbers: numbers >= 0, "a finite number >= 0")
+    _check_number(name, value, lambda number: number >= 0, "a finite number >= 0")
 
 
 def _check_number(name: str, value: Any, holds: Callable[[np.ndarray], Any], allowed: str) -> None:
+    if np.ndim(value) != 0:
+        raise ValueError(f"{name} has the shape {np.shape(value)}; allowed: {allowed}")
     if isinstance(value, jax.core.Tracer):
         return
+    if isinstance(value, str | bytes | bool | np.bool_):
+        raise ValueError(f"{name}={value!r}; allowed: {allowed}")
     try:
-        numbers = np.asarray(value, np.float64)
+        number = np.asarray(value, np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"{name}={value!r}; allowed: {allowed}") from None
-    if not (np.isfinite(numbers).all() and np.all(holds(numbers))):
+    if not (np.isfinite(number) and holds(number)):
         raise ValueError(f"{name}={value}; allowed: {allowed}")
 
 
 def finite_or_infinity(name: str, value: Any) -> None:
     """Raises ValueError unless `value` is a finite number or plus infinity; a tracer passes."""
-    if not isinstance(value, jax.core.Tracer) and np.any(np.asarray(value, np.float64) == np.inf):
+    if np.ndim(value) == 0 and not isinstance(value, jax.core.Tracer | str) and value == np.inf:
         return
-    _check_number(name, value, lambda numbers: numbers == numbers, "a finite number or inf")
+    _check_number(name, value, lambda number: True, "a finite number or inf")
 
 
 def rate(name: str, value: Rate) -> None:

@@ -77,9 +77,11 @@ def quadratic(
     dim, num_clients = checks.count("dim", dim), checks.count("num_clients", num_clients)
     samples = checks.count("samples_per_client", samples_per_client)
     checks.positive("condition", condition)
+    if condition < 1:
+        raise ValueError(f"condition={condition}; allowed: a finite number >= 1")
     checks.nonnegative("heterogeneity", heterogeneity)
     checks.nonnegative("noise", noise)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checks.count("seed", seed, at_least=0))
     centres = 1 + heterogeneity * generator.standard_normal((num_clients, 1, dim))
     centres = centres + noise * generator.standard_normal((num_clients, samples, dim))
     indices = np.arange(num_clients * samples).reshape(num_clients, samples)
