@@ -1,5 +1,6 @@
-"""Checkpoints: the states of a group's cells and what was recorded of them so far, as msgpack."""
+"""Checkpoints: the states of a group's cells and what was recorded of them so far, as msgpack after its sha256."""
 
+import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from experiments.metrics import Records
 
 __all__ = ["Checkpoint", "load", "save"]
 
+_DIGEST_SIZE = hashlib.sha256().digest_size
+
 
 class Checkpoint(NamedTuple):
     """Where a group of cells stands after `round` rounds."""
@@ -23,8 +26,9 @@ class Checkpoint(NamedTuple):
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint, atomically."""
+    content = flax.serialization.to_bytes(checkpoint._asdict())
     with replacing(path) as beside:
-        beside.write_bytes(flax.serialization.to_bytes(checkpoint._asdict()))
+        beside.write_bytes(hashlib.sha256(content).digest() + content)
 
 
 def load(path: Path, like: Any) -> Checkpoint | None:
@@ -34,18 +38,21 @@ def load(path: Path, like: Any) -> Checkpoint | None:
         like: states of the same structure, arrays or their shapes.
 
     Raises:
-        ValueError: the file does not fit.
+        ValueError: the file is damaged, or does not fit.
     """
     if not path.exists():
         return None
+    whole = path.read_bytes()
+    digest, content = whole[:_DIGEST_SIZE], whole[_DIGEST_SIZE:]
+    if hashlib.sha256(content).digest() != digest:
+        raise ValueError(f"{path} is damaged: its sha256 is another; delete it to play its cells again")
     try:
-        content: Any = flax.serialization.msgpack_restore(path.read_bytes())
-        states = flax.serialization.from_state_dict(like, content["states"])
+        kept: Any = flax.serialization.msgpack_restore(content)
+        states = flax.serialization.from_state_dict(like, kept["states"])
+        checkpoint = Checkpoint(int(kept["round"]), states, dict(kept["records"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} is damaged or from another version: {error}; delete it to play its cells again"
-        ) from error
-    fits = jax.tree.map(lambda kept, wanted: np.shape(kept) == wanted.shape, states, like)
+        raise ValueError(f"{path} is from another version: {error}; delete it to play its cells again") from error
+    fits = jax.tree.map(lambda own, wanted: np.shape(own) == wanted.shape and own.dtype == wanted.dtype, states, like)
     if not all(jax.tree.leaves(fits)):
-        raise ValueError(f"{path} holds states of other shapes; delete it to play its cells again")
-    return Checkpoint(int(content["round"]), states, dict(content["records"]))
+        raise ValueError(f"{path} holds states of other shapes or dtypes; delete it to play its cells again")
+    return checkpoint

@@ -53,8 +53,11 @@ def claim(directory: Path, description: dict[str, Any], resume: bool) -> list[st
         Warnings: what differs, but does not forbid going on (versions).
 
     Raises:
-        ValueError: it holds another run, or this one and `resume` is False.
+        ValueError: it is no directory, holds another run, or this one and `resume` is False.
     """
+    for place in (directory, *directory.parents):
+        if place.exists() and not place.is_dir():
+            raise ValueError(f"--workdir={directory}: {place} is a file; give a directory")
     path = directory / "config.json"
     if not path.exists():
         if directory.is_dir() and any(directory.iterdir()):

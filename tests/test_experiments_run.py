@@ -176,6 +176,10 @@ def test_a_workdir_keeps_to_its_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert command(other) == 1
     assert "holds other files" in capsys.readouterr().err
 
+    for inside in ("", "deeper/run"):
+        assert command(tmp_path / "summary.csv" / inside) == 1
+        assert "summary.csv is a file; give a directory" in capsys.readouterr().err
+
 
 @pytest.mark.parametrize(
     ("option", "message"),
@@ -283,8 +287,14 @@ def test_checkpoint_of_other_shapes_is_refused(tmp_path: Path) -> None:
     assert loaded.round == 2
     np.testing.assert_array_equal(loaded.states["x"], saved.states["x"])
     np.testing.assert_array_equal(loaded.records["loss"], saved.records["loss"])
-    with pytest.raises(ValueError, match="other shapes"):
-        checkpoint.load(path, {"x": np.zeros(4)})
+    for other in (np.zeros(4), np.zeros(3, np.int32)):
+        with pytest.raises(ValueError, match="other shapes or dtypes"):
+            checkpoint.load(path, {"x": other})
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=r"group\.msgpack is damaged"):
+            checkpoint.load(path, {"x": np.zeros(3)})
 
 
 @pytest.mark.parametrize("partition", build.PARTITIONS)
