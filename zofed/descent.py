@@ -1,17 +1,22 @@
 """One step of descent, and the steps that scalars and keys make: what server, clients and replay have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.extend.core import Literal
 
 from zofed import rng
 from zofed.base import Params, dimension, wide
 from zofed.directions import Directions
 
 __all__ = ["Model", "Rule", "apply", "combine", "descend"]
+
+
+Rounded = Callable[[jax.Array], jax.Array]
+"""See `zofed.rng.materialise_rounded`."""
 
 
 class Model(NamedTuple):
@@ -49,11 +54,38 @@ def descend(optimizer: optax.GradientTransformation, rate: Any, gradient: Params
         move = lambda x, step: x - (rate.astype(step.dtype) * step).astype(x.dtype)  # noqa: E731
         return Model(jax.tree.map(move, model.params, direction), optimizer_state)
 
-    def stepped() -> Model:
+    def stepped(rounded: Rounded) -> Model:
         with_axis = jax.tree.map(lambda leaf: leaf[None], (gradient, model))
-        return jax.tree.map(lambda leaf: leaf[0], jax.vmap(step)(*with_axis))
+        return jax.tree.map(lambda leaf: leaf[0], _rounding_products(jax.vmap(step), rounded)(*with_axis))
 
-    return rng.materialise(stepped)
+    return rng.materialise_rounded(stepped)
+
+
+def _rounding_products(function: Callable[..., Any], rounded: Rounded) -> Callable[..., Any]:
+    """`function`, each of whose products is rounded before it is added to anything, inside of optimisers too."""
+
+    def rounding(*arguments: Any) -> Any:
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        results = _evaluate(closed.jaxpr, closed.consts, jax.tree.leaves(arguments), rounded)
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+    return rounding
+
+
+def _evaluate(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any], rounded: Rounded) -> list[Any]:
+    values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *arguments), strict=True))
+    for equation in jaxpr.eqns:
+        name, params = equation.primitive.name, equation.params
+        inputs = [variable.val if isinstance(variable, Literal) else values[variable] for variable in equation.invars]
+        if name in ("jit", "pjit"):
+            outputs = _evaluate(params["jaxpr"].jaxpr, params["jaxpr"].consts, inputs, rounded)
+        else:
+            outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(params))
+            outputs = outputs if equation.primitive.multiple_results else [outputs]
+        if name in ("mul", "integer_pow", "square"):
+            outputs = [rounded(output) for output in outputs]
+        values.update(zip(equation.outvars, outputs, strict=True))
+    return [variable.val if isinstance(variable, Literal) else values[variable] for variable in jaxpr.outvars]
 
 
 def combine(
@@ -75,13 +107,13 @@ def combine(
         number, scalar = term
         drawn = directions.sample(direction_key(number), number, like)
 
-        def added() -> Params:
+        def added(rounded: Rounded) -> Params:
             # A product of scalars that holds the reciprocal: XLA would write one only outside of a vmapped sweep.
             share = jnp.float32(scale) * (1 / num_directions.astype(jnp.float32))
             weight = (scalar * drawn.factor) * share.astype(scalar.dtype)
-            return jax.tree.map(lambda sum_, raw: sum_ + weight.astype(raw.dtype) * raw, total, drawn.raw)
+            return jax.tree.map(lambda sum_, raw: sum_ + rounded(weight.astype(raw.dtype) * raw), total, drawn.raw)
 
-        return rng.materialise(added), None
+        return rng.materialise_rounded(added), None
 
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide(leaf.dtype)), like)
     return jax.lax.scan(add, zeros, (numbers, scalars))[0]

@@ -28,6 +28,7 @@ __all__ = [
     "init_key",
     "leaf_keys",
     "materialise",
+    "materialise_rounded",
     "normal",
     "rademacher",
     "round_keys",
@@ -239,3 +240,27 @@ def materialise(draw: Callable[[], Any]) -> Any:
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     once = lax.optimization_barrier(jnp.int32(1))
     return lax.fori_loop(0, once, lambda _, __: draw(), zeros)
+
+
+def materialise_rounded(compute: Callable[[Callable[[jax.Array], jax.Array]], Any]) -> Any:
+    """`materialise` of `compute(rounded)`, where `rounded(product)` is the product, certainly rounded to its dtype.
+
+    A compiler may contract a product and a sum into one instruction, which does not round between them. On CPU it does
+    for many numbers and does not for few, so that the bits of a small leaf depend on how many cells a sweep has.
+    """
+    shapes = jax.eval_shape(lambda: compute(lambda values: values))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    once = lax.optimization_barrier(jnp.int32(1))
+
+    def body(zero: jax.Array, _: Any) -> Any:
+        def rounded(values: jax.Array) -> jax.Array:
+            if not jnp.issubdtype(values.dtype, jnp.floating):
+                return values
+            words = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}[values.dtype.itemsize]
+            # The loop's counter is 0 throughout, which only its running can tell: nothing sees through this.
+            changed = lax.bitcast_convert_type(values, words) ^ jnp.full(values.shape, zero, words)
+            return lax.bitcast_convert_type(changed, values.dtype)
+
+        return compute(rounded)
+
+    return lax.fori_loop(0, once, body, zeros)
