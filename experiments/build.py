@@ -1,19 +1,20 @@
 """From a config to a task, an algorithm and a cell; settings are checked before anything compiles."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from ml_collections import FrozenConfigDict
 
+from experiments import shared_directions
 from experiments.settings import Config, flatten
 from zofed import aggregation, batches, channels, checks, cohorts, estimators, ledger, sweep, tasks
 from zofed.algorithms import fedavg, fedzo
 from zofed.base import Algorithm, LossFn, dimension
 from zofed.data import partitions
-from zofed.data.datasets import Dataset, load
+from zofed.data.datasets import NAMES, Dataset, load
 from zofed.directions import LAWS
 from zofed.ledger import Costs
 from zofed.tasks import Task
@@ -22,10 +23,13 @@ __all__ = [
     "ALGORITHMS",
     "TRACED",
     "algorithm_of",
+    "as_traced",
     "cell_of",
     "check",
+    "check_axes",
     "costs_of",
     "dimension_of",
+    "paper_costs_of",
     "task_of",
     "traced_settings",
 ]
@@ -39,16 +43,38 @@ TRACED: dict[str, type[np.generic]] = {
 }
 """Settings that `algorithm_of` takes as traced numbers: a sweep over them is one program. Others shape it."""
 
-ALGORITHMS = ("fedavg", "fedzo")
-AGGREGATIONS = ("aircomp", "mean")
+ALGORITHMS = ("fedavg", "fedzo", *shared_directions.NAMES)
+AGGREGATIONS = ("aircomp", "majority", "mean")
 PARTICIPATIONS = ("gain_threshold", "uniform")
 PARTITIONS = ("dirichlet", "dirichlet_prior", "iid", "shards")
 
 
 def traced_settings(config: Config) -> dict[str, np.generic]:
-    """The config's values of the traced settings, as numpy scalars of the dtype that the program takes."""
+    """The config's values of the traced settings, as numpy scalars of the dtype that the program takes.
+
+    Raises:
+        ValueError: that dtype has no such number.
+    """
     flat = flatten(config)
-    return {name: dtype(flat[name]) for name, dtype in TRACED.items()}
+    return {name: as_traced(name, flat[name]) for name in TRACED}
+
+
+def as_traced(name: str, value: Any) -> np.generic:
+    """The value of a traced setting in the program's dtype.
+
+    Raises:
+        ValueError: that dtype makes infinity or 0 of it.
+
+    Example:
+        >>> as_traced("algorithm.learning_rate", 1e300)
+        Traceback (most recent call last):
+        ValueError: algorithm.learning_rate=1e+300; allowed: a number within float32
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        number = TRACED[name](value)
+    if (np.isinf(number) and not np.isinf(value)) or (number == 0 and value != 0):
+        raise ValueError(f"{name}={value}; allowed: a number within {number.dtype}")
+    return number
 
 
 def algorithm_of(
@@ -73,6 +99,9 @@ def algorithm_of(
     }
     if settings.name == "fedavg":
         return fedavg(loss, **common)
+    if settings.name in shared_directions.NAMES:
+        smoothing = traced["algorithm.smoothing"]
+        return shared_directions.algorithm_of(config, loss, smoothing, direction_chunk, common)
     checks.choice("algorithm.directions", settings.directions, LAWS)
     checks.choice("algorithm.estimator", settings.estimator, estimators.DIFFERENCES)
     return fedzo(
@@ -90,6 +119,10 @@ def algorithm_of(
 def _aggregation(config: Config, traced: Mapping[str, Any]) -> aggregation.Aggregation:
     if config.aggregation.name == "mean":
         return aggregation.mean()
+    if config.aggregation.name == "majority":
+        if config.algorithm.name != "decomfl":
+            raise ValueError(f"aggregation.name='majority' with algorithm.name={config.algorithm.name!r}; only decomfl")
+        return aggregation.majority()
     if config.participation != "gain_threshold":
         raise ValueError(
             f"participation={config.participation!r} with aggregation.name='aircomp'; allowed: 'gain_threshold', "
@@ -120,10 +153,61 @@ def check(config: Config) -> None:
     for name in ("cell_chunk", "client_chunk", "direction_chunk", "num_devices"):
         if config.execution[name] is not None:
             checks.count(f"execution.{name}", config.execution[name])
-    flat = flatten(config)
-    algorithm_of(config, lambda params, batch: batch, {name: flat[name] for name in TRACED})
-    if config.data.name != "quadratic":
+    traced_settings(config)
+    _check_data(config)
+    same_but_seed = config.copy_and_resolve_references()
+    same_but_seed.seed = 0
+    _check_algorithm(FrozenConfigDict(same_but_seed))
+
+
+@functools.lru_cache(maxsize=4096)
+def _check_algorithm(config: Config) -> None:
+    """What depends on anything but the seed: a sweep has many seeds, and over the air a check takes 0.1 s."""
+    traced: Any = traced_settings(config)
+    channel = config.channel
+    cohorts.gain_threshold(traced["channel.gain_threshold"], channels.rayleigh(channel.mean_square_gain))
+    aggregation.aircomp(traced["channel.snr_db"], channel.noise, channel.variant)
+    algorithm_of(config, lambda params, batch: batch, traced)
+
+
+def _check_data(config: Config) -> None:
+    checks.choice("data.name", config.data.name, ("quadratic", *NAMES))
+    needed = "dim" if config.data.name == "quadratic" else "partition"
+    if needed not in config.data:
+        raise ValueError(
+            f"data.name={config.data.name!r} needs settings that this config has not, such as data.{needed}; "
+            "start from a config file made for it"
+        )
+    if config.data.name == "quadratic":
+        task_of(config)
+    else:
         _partition(_frozen_data(config), config.num_clients)
+
+
+_USED_IF: dict[str, Callable[[Config], bool]] = {
+    "channel.snr_db": lambda config: config.aggregation.name == "aircomp",
+    "channel.noise": lambda config: config.aggregation.name == "aircomp",
+    "channel.variant": lambda config: config.aggregation.name == "aircomp",
+    "channel.gain_threshold": lambda config: config.participation == "gain_threshold",
+    "channel.mean_square_gain": lambda config: config.participation == "gain_threshold",
+    "cohort_size": lambda config: config.participation == "uniform",
+    "algorithm.smoothing": lambda config: config.algorithm.name != "fedavg" and config.algorithm.estimator != "jvp",
+    "algorithm.num_directions": lambda config: config.algorithm.name != "fedavg",
+    "algorithm.directions": lambda config: config.algorithm.name != "fedavg",
+    "algorithm.estimator": lambda config: config.algorithm.name != "fedavg",
+    "algorithm.per_sample": lambda config: config.algorithm.name == "fedzo",
+    "data.shards_per_client": lambda config: config.data.partition == "shards",
+    "data.dirichlet_alpha": lambda config: config.data.partition in ("dirichlet", "dirichlet_prior"),
+}
+"""Settings that some configs do not use, and whether one does."""
+
+
+def check_axes(configs: Sequence[Config], names: Sequence[str]) -> None:
+    """Raises ValueError if a swept setting changes nothing in any of the study's cells."""
+    for name in names:
+        uses = _USED_IF.get(name)
+        if uses is not None and not any(uses(config) for config in configs):
+            raise ValueError(f"--sweep: {name} changes nothing here: no cell of this study uses it")
 
 
 def cell_of(config: Config, task: Task, client_chunk: int | None, direction_chunk: int | None) -> sweep.Cell:
@@ -143,10 +227,20 @@ def dimension_of(task: Task) -> int:
 
 
 def costs_of(config: Config, task: Task) -> Costs:
-    """What a round costs in communication. Both algorithms exchange models."""
+    """What a round costs in communication, as the messages serialise."""
     checks.choice("algorithm.name", config.algorithm.name, ALGORITHMS)
+    params = jax.eval_shape(task.init, jax.random.key(0))
+    if config.algorithm.name in shared_directions.NAMES:
+        return shared_directions.costs_of(config, params)
     count = {"mean": ledger.model_exchange, "aircomp": ledger.over_the_air}[config.aggregation.name]
-    return count(jax.eval_shape(task.init, jax.random.key(0)))
+    return count(params)
+
+
+def paper_costs_of(config: Config, task: Task) -> Costs:
+    """The same as DeComFL's paper counts it: other algorithms exchange 4-byte numbers in either account."""
+    if config.algorithm.name == "decomfl":
+        return shared_directions.paper_costs_of(config)
+    return costs_of(config, task)
 
 
 def task_of(config: Config) -> Task:

@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments import build, checkpoint
 from experiments.checkpoint import Checkpoint
+from experiments.history import Histories
 from experiments.metrics import Records, append
 from experiments.progress import Progress
 from experiments.settings import Config
@@ -89,12 +90,12 @@ def run(
     announce: Callable[[Chunks, int], None],
     progress: Progress,
 ) -> list[Outcome]:
-    """Plays all groups from where their checkpoints in `directory` stand, until done or interrupted.
+    """Plays all groups from where their checkpoints stand, until done or interrupted.
 
     Args:
         config: the study's settings; each group's static settings go on top.
         groups: of the sweep.
-        directory: of the checkpoints.
+        directory: of the run; checkpoints and histories go below it.
         interrupted: whether to stop after the current segment.
         announce: called with a program's chunks and the bytes it needs on each device, before its first round.
         progress: is told of rounds and losses.
@@ -105,8 +106,10 @@ def run(
     outcomes = []
     for number, group in enumerate(groups):
         progress.group(number, len(groups))
-        path = directory / f"group_{number:03d}.msgpack"
-        outcomes.append(_play(apply(config, group.static), group, path, interrupted, announce, progress))
+        path = directory / "checkpoints" / f"group_{number:03d}.msgpack"
+        histories = Histories(directory / "history", group.cells)
+        own_config = apply(config, group.static)
+        outcomes.append(_play(own_config, group, path, histories, interrupted, announce, progress))
         if interrupted():
             break
     return outcomes
@@ -116,6 +119,7 @@ def _play(
     config: Config,
     group: Group,
     path: Path,
+    histories: Histories,
     interrupted: Callable[[], bool],
     announce: Callable[[Chunks, int], None],
     progress: Progress,
@@ -138,6 +142,7 @@ def _play(
         records, done = append({}, program.trim(record)), 0
     else:
         states, records, done = program.pad(kept.states), kept.records, kept.round
+        histories.resume(done)
     compiled = time.perf_counter()
     announce(chosen, _memory(advance))
     progress.rounds(done, _median_loss(records))
@@ -145,14 +150,17 @@ def _play(
     first, saved, warned = done, compiled, False
     while done < config.num_rounds and not interrupted():
         states, record = advance(states, settings, data)
-        records, done = append(records, program.trim(record)), done + config.eval_every
+        record = program.trim(record)
+        histories.append(record.pop("history", None))
+        records, done = append(records, record), done + config.eval_every
         progress.rounds(config.eval_every, _median_loss(records))
         warned = warned or _warn_of_round_off(records, config, progress)
         if time.perf_counter() - saved > CHECKPOINT_SECONDS:
-            _save(path, done, states, records, program)
+            _save(path, done, states, records, histories, program)
             saved = time.perf_counter()
+    _warn_of_empty_rounds(records, progress)
     ended = time.perf_counter()
-    _save(path, done, states, records, program)
+    _save(path, done, states, records, histories, program)
     return Outcome(group, _finished(records, task, config), _timing(compiled - began, ended - compiled, done - first))
 
 
@@ -160,8 +168,11 @@ def _cells(leaf: jax.ShapeDtypeStruct, num_cells: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((num_cells, *leaf.shape[1:]), leaf.dtype)
 
 
-def _save(path: Path, done: int, states: Any, records: Records, program: Program) -> None:
-    checkpoint.save(path, Checkpoint(done, program.trim(states), records))
+def _save(path: Path, done: int, states: Any, records: Records, histories: Histories, program: Program) -> None:
+    states = program.trim(states)
+    # Histories first: a run killed between the two resumes from the older checkpoint and cuts them to it.
+    histories.save(states.server)
+    checkpoint.save(path, Checkpoint(done, states, records))
 
 
 def _timing(compile_seconds: float, run_seconds: float, rounds: int) -> dict[str, float]:
@@ -179,6 +190,14 @@ def _memory(compiled: Any) -> int:
 def _median_loss(records: Records) -> float:
     losses = records["train_loss"][:, -1]
     return float(np.median(losses[np.isfinite(losses)])) if np.isfinite(losses).any() else math.nan
+
+
+def _warn_of_empty_rounds(records: Records, progress: Progress) -> None:
+    """Warns of cells in which nobody ever took part."""
+    if "participants" in records:
+        idle = (records["participants"].sum(axis=1) == 0) & (records["empty_rounds"].sum(axis=1) > 0)
+        if idle.any():
+            progress.warn(f"in {idle.sum()} of {idle.size} cells no client ever took part: see channel.gain_threshold")
 
 
 def _warn_of_round_off(records: Records, config: Config, progress: Progress) -> bool:
@@ -200,5 +219,12 @@ def _finished(records: Records, task: Task, config: Config) -> Records:
     participants = records.get("participants", nobody)
     heard = np.zeros_like(participants)
     heard[:, 1:] = config.eval_every - records["empty_rounds"][:, 1:] if "empty_rounds" in records else 0
-    traffic = build.costs_of(config, task).over(participants, heard)
-    return {**records, **traffic._asdict(), "cohort_size": participants / config.eval_every}
+    occurred = (participants, heard, records.get("replayed_rounds", nobody), records.get("pulled_models", nobody))
+    wire, paper = (costs(config, task).over(*occurred) for costs in (build.costs_of, build.paper_costs_of))
+    return {
+        **records,
+        **wire._asdict(),
+        "uplink_bytes_paper": paper.uplink_bytes,
+        "downlink_bytes_paper": paper.downlink_bytes,
+        "cohort_size": participants / config.eval_every,
+    }

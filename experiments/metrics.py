@@ -36,6 +36,10 @@ _KNOWN = {
     "uplink_channel_uses": Metric("uplink channel uses for updates, since the start", "1"),
     "uplink_scalars": Metric("numbers sent by all clients, over the air or not, since the start", "1"),
     "downlink_scalars": Metric("numbers received by all clients since the start", "1"),
+    "replayed_rounds": Metric("rounds that participants had missed and replayed, since the last evaluation", "1"),
+    "pulled_models": Metric("models pulled by participants that lagged too far, since the last evaluation", "1"),
+    "uplink_bytes_paper": Metric("bytes sent by all clients since the start, as DeComFL's paper counts", "B"),
+    "downlink_bytes_paper": Metric("bytes received by all clients since the start, as DeComFL's paper counts", "B"),
     "uplink_bytes": Metric("bytes sent by all clients since the start", "B"),
     "downlink_bytes": Metric("bytes received by all clients since the start", "B"),
 }

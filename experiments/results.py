@@ -24,8 +24,8 @@ _RENAMED = {"cohort_size": "mean_cohort_size"}
 def dataset(config: Config, grid: Grid, outcomes: Sequence[Outcome]) -> xarray.Dataset:
     """What was recorded: one dimension per axis of the sweep, and `eval` with the coordinate `round`.
 
-    `rounds_played` and `diverged` are per cell: one has diverged once its training loss is not finite, or a
-    round had no finite result at all. Evaluations that an interrupted run did not reach are nan; counts are
+    `rounds_played` and `diverged` are per cell: one has diverged once its training loss, or the result of a
+    client, is not finite. Evaluations that an interrupted run did not reach are nan; counts are
     then floats.
     """
     num_evaluations = config.num_rounds // config.eval_every + 1
@@ -65,8 +65,8 @@ def dataset(config: Config, grid: Grid, outcomes: Sequence[Outcome]) -> xarray.D
 
 def _diverged(records: Records) -> np.ndarray:
     diverged = ~np.isfinite(records["train_loss"]).all(axis=1)
-    if "lost_rounds" in records:
-        diverged = diverged | (records["lost_rounds"] > 0).any(axis=1)
+    if "nonfinite" in records:
+        diverged = diverged | (records["nonfinite"] > 0).any(axis=1)
     return np.asarray(diverged)
 
 

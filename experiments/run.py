@@ -11,7 +11,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +117,25 @@ def run(
     Raises:
         ValueError: a setting, an axis or the directory is not allowed; nothing was compiled or written then.
     """
+    # From the first moment: a signal while JAX starts or compiles would otherwise be lost in one of its callbacks.
+    with interrupt.on_request() as requested:
+        return _run(config, sweep_texts, directory, resume, show_progress, command, requested)
+
+
+def _run(
+    config: Config,
+    sweep_texts: Sequence[str],
+    directory: Path,
+    resume: bool,
+    show_progress: bool,
+    command: Sequence[str],
+    requested: Callable[[], bool],
+) -> int:
     grid = sweeps.parse(sweep_texts, config)
-    for cell in grid.cells():
-        build.check(sweeps.apply(config, cell))
+    cells = [sweeps.apply(config, cell) for cell in grid.cells()]
+    for cell in cells:
+        build.check(cell)
+    build.check_axes(cells, [axis.name for axis in grid.axes])
     groups = sweep.split(grid, build.traced_settings(config))
     use_cpu_devices()
     execution.devices(config)
@@ -132,13 +148,10 @@ def run(
         announced = True
 
     announced = False
-    with (
-        interrupt.on_request() as requested,
-        Progress(config.num_rounds * len(groups), show_progress) as progress,
-    ):
+    with Progress(config.num_rounds * len(groups), show_progress) as progress:
         for warning in warnings:
             progress.warn(warning)
-        outcomes = execution.run(config, groups, directory / "checkpoints", requested, announce, progress)
+        outcomes = execution.run(config, groups, directory, requested, announce, progress)
         complete = len(outcomes) == len(groups) and all(
             outcome.records["train_loss"].shape[1] == config.num_rounds // config.eval_every + 1 for outcome in outcomes
         )

@@ -25,7 +25,7 @@ def study(data: Config) -> Config:
             "participation": "uniform",  # uniform, or gain_threshold: those whose channel is good enough
             "cohort_size": 50,  # of participation=uniform: clients in a round, drawn without replacement
             "algorithm": {
-                "name": "fedzo",  # fedzo or fedavg; fedavg ignores what only zeroth-order methods need
+                "name": "fedzo",  # fedzo, fedavg, decomfl, baffle or mezo; fedavg ignores what others need
                 "local_steps": 5,
                 "num_directions": 20,
                 "batch_size": 25,
@@ -34,8 +34,11 @@ def study(data: Config) -> Config:
                 "directions": "sphere",  # a name in zofed.directions.LAWS
                 "estimator": "forward",  # a name in zofed.estimators.DIFFERENCES
                 "per_sample": False,  # directions of its own for each example of a batch
+                "optimizer": "sgd",  # of decomfl, baffle and mezo: sgd, momentum, adam or sign
+                "momentum": 0.9,  # decay of optimizer=momentum
+                "max_lag": placeholder(int),  # of decomfl: who missed more rounds pulls the model; None: nobody
             },
-            "aggregation": {"name": "mean"},  # mean, or aircomp: over the air, with noise
+            "aggregation": {"name": "mean"},  # mean; aircomp: over the air, with noise; majority: decomfl of one bit
             "channel": {  # of participation=gain_threshold and aggregation.name=aircomp
                 "snr_db": 0.0,
                 "gain_threshold": 0.8,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import build
 from experiments.settings import Config, flatten
 from zofed import sweep
 
@@ -26,7 +27,10 @@ _CALLS: dict[str, Callable[..., Sequence[Any]]] = {
     "linspace": _space(np.linspace),
     "logspace": _space(np.logspace),
 }
-_FORMS = "a list [a, b, ...], range(...), linspace(start, stop, num) or logspace(start, stop, num)"
+MAX_VALUES = 1_000_000
+_FORMS = (
+    "a list [a, b, ...], range(...), linspace(start, stop, num) or logspace(start, stop, num), of a million at most"
+)
 
 
 def parse(texts: Sequence[str], config: Config) -> sweep.Grid:
@@ -57,8 +61,12 @@ def _axis(text: str, config: Config) -> sweep.Axis:
         raise ValueError(f"--sweep: {name!r} is no setting of this config; {hint}")
     if name.startswith(_FIXED):
         raise ValueError(f"--sweep: {name} is the same in all cells of a study; set it with --config.{name}=...")
-    values = _values(name, expression)
-    return sweep.Axis(name, tuple(_typed(name, value, settings[name]) for value in values))
+    values = tuple(_typed(name, value, settings[name]) for value in _values(name, expression))
+    if name in build.TRACED and name != "seed":
+        numbers = [build.as_traced(name, value) for value in values]
+        if len(set(numbers)) < len(values):
+            raise ValueError(f"--sweep: {name} has values that are the same {numbers[0].dtype}: {list(values)}")
+    return sweep.Axis(name, values)
 
 
 def _values(name: str, expression: str) -> list[Any]:
@@ -67,7 +75,10 @@ def _values(name: str, expression: str) -> list[Any]:
         if isinstance(node, ast.Call):
             if not isinstance(node.func, ast.Name) or node.keywords:
                 raise ValueError
-            return list(_CALLS[node.func.id](*(ast.literal_eval(argument) for argument in node.args)))
+            made = _CALLS[node.func.id](*(ast.literal_eval(argument) for argument in node.args))
+            if len(made) > MAX_VALUES:
+                raise ValueError
+            return list(made)
         if not isinstance(node, ast.List | ast.Tuple):
             raise ValueError
         return list(ast.literal_eval(node))

@@ -81,6 +81,16 @@ def test_noise_energy_is_delta_max_over_count_squared_gamma(noise: str, share: f
     np.testing.assert_allclose(energies.mean(), expected, rtol=five_deviations)
 
 
+def test_received_snr_counts_the_noise_that_is_added() -> None:
+    messages, gains = messages_and_gains()
+    full, half, code = (
+        received(aggregation.aircomp(0.0, noise, variant), messages, gains, keys_of(1))[1].received_snr
+        for noise, variant in (("full", "paper"), ("real_part", "paper"), ("full", "authors_code"))
+    )
+    np.testing.assert_allclose(half, 2 * full, rtol=1e-5)
+    np.testing.assert_allclose(code, full * np.abs(gains).min() / H_MIN**2, rtol=1e-5)
+
+
 def test_authors_code_has_the_smallest_gain_in_place_of_the_squared_threshold() -> None:
     messages, gains = messages_and_gains()
     keys, exact = keys_of(1), np.float32(messages.mean(axis=0))

@@ -214,6 +214,15 @@ def test_a_workdir_keeps_to_its_run(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("--sweep=seed", "write NAME=VALUES"),
         ("--sweep=seed=__import__('os').getpid()", "cannot be read"),
         ("--sweep=num_rounds=[2,4]", "the same in all cells"),
+        ("--sweep=seed=range(1000000000)", "of a million at most"),
+        ("--sweep=algorithm.learning_rate=[0.1,0.10000000001]", "values that are the same float32"),
+        ("--sweep=channel.snr_db=[0.0,1.0]", "channel.snr_db changes nothing here"),
+        ("--config.algorithm.learning_rate=1e300", "allowed: a number within float32"),
+        ("--config.channel.noise=none", "channel.noise='none'; allowed: 'full', 'real_part'"),
+        ("--config.aggregation.name=aircomp", "participation='uniform' with aggregation.name='aircomp'"),
+        ("--config.data.dim=0", "dim=0; allowed: an integer from 1 up"),
+        ("--config.data.name=digits", "needs settings that this config has not, such as data.partition"),
+        ("--config.data.name=cifar", "data.name='cifar'; allowed: 'digits'"),
     ],
 )
 def test_wrong_options_say_so_and_touch_nothing(

@@ -96,7 +96,7 @@ class AirCompInfo(NamedTuple):
     Attributes:
         transmit_energy: mean over the participants of ||alpha_i Delta_i||^2, as a fraction of its limit dP.
         peak_transmit_energy: the largest of them; at most 1.
-        received_snr: energy of the superposed signal over that of the noise, linear.
+        received_snr: energy of the mean update over that of the noise it comes with, linear.
     """
 
     transmit_energy: jax.Array
@@ -163,15 +163,16 @@ def aircomp(snr_db: float | jax.Array, noise: str = "full", variant: str = "pape
         deviation = jnp.sqrt(share * delta_max / (dim * snr * square_gain)) / count
         # A cohort that is empty, or has nothing to say, has no Delta_max to divide by.
         deviation = jnp.where(delta_max > 0, deviation, 0.0)
+        noise_energy = dim * jnp.square(deviation)
         per_limit = jnp.where(delta_max > 0, h_min**2 / delta_max, 0.0)
 
         def noisy(leaf: jax.Array, leaf_noise: jax.Array) -> jax.Array:
             return leaf * (1 / count).astype(leaf.dtype) + (deviation * leaf_noise).astype(leaf.dtype)
 
         aggregate = jax.tree.map(noisy, total.superposed, _unit_noise(keys, total.superposed))
-        strength = per_limit * squared_norm(total.superposed)
-        signal = jnp.where(strength > 0, snr * strength, 0.0)
-        return aggregate, AirCompInfo(total.energy / count * per_limit, total.largest_energy * per_limit, signal)
+        mean_energy = squared_norm(total.superposed) / jnp.square(count)
+        received_snr = jnp.where(mean_energy > 0, mean_energy / noise_energy, 0.0)
+        return aggregate, AirCompInfo(total.energy / count * per_limit, total.largest_energy * per_limit, received_snr)
 
     return Aggregation(no_memory, send_as_is, lift, merge, receive, needs_gain=True)
 

@@ -108,17 +108,24 @@ class ClientData:
         """Gathers `samples` (leading axis = sample) into contiguous clients; `indices[i]` are client i's.
 
         Raises:
-            ValueError: there is no client, or a client has no sample.
+            ValueError: there is no client, a client has no sample, the fields differ in length, an index is no integer
+                within them, or a field loses its values in JAX's dtypes.
         """
+        lengths = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(samples)}
+        if len(lengths) != 1 or lengths == {()}:
+            raise ValueError(f"samples have the leading axes {sorted(lengths)}; allowed: one, the same in all fields")
         sizes = np.array([len(own) for own in indices], np.int32)
         if sizes.size == 0:
             raise ValueError("indices is empty: at least one client is needed")
         if sizes.min() == 0:
             empty = np.flatnonzero(sizes == 0).tolist()
             raise ValueError(f"clients {empty} have no sample; every client needs at least 1")
-        order = np.concatenate([np.asarray(own, np.int64) for own in indices])
+        order = np.concatenate([np.asarray(own) for own in indices])
+        ((length,),) = lengths
+        if not np.issubdtype(order.dtype, np.integer) or order.min() < 0 or order.max() >= length:
+            raise ValueError(f"indices of dtype {order.dtype}; allowed: integers from 0 to {length - 1}, the samples")
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
-        gathered = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[order]), samples)
+        gathered = jax.tree.map(lambda leaf: _to_device(np.asarray(leaf)[order]), samples)
         return cls(gathered, jnp.asarray(offsets), jnp.asarray(sizes), int(sizes.max()))
 
     @property
@@ -128,6 +135,19 @@ class ClientData:
     def client(self, id: jax.Array) -> Client:
         """The view of client `id` (a traced scalar)."""
         return Client(id, self.samples, self.offsets[id], self.sizes[id], self.max_size)
+
+
+def _to_device(field: np.ndarray) -> jax.Array:
+    """The field in JAX's dtype of it, where that one holds its values: int64 becomes int32, float64 float32."""
+    array = jnp.asarray(field)
+    exact = np.array_equal if np.issubdtype(field.dtype, np.integer) else _equally_finite
+    if array.dtype != field.dtype and not exact(np.asarray(array), field):
+        raise ValueError(f"a field of samples has values of dtype {field.dtype} that do not fit {array.dtype}")
+    return array
+
+
+def _equally_finite(narrow: np.ndarray, field: np.ndarray) -> bool:
+    return np.array_equal(np.isfinite(narrow), np.isfinite(field))
 
 
 def per_client_mean(values: jax.Array, clients: ClientData) -> jax.Array:

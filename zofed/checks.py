@@ -8,7 +8,18 @@ import jax
 import jax.core
 import numpy as np
 
-__all__ = ["Rate", "choice", "count", "finite_or_infinity", "nonnegative", "positive", "rate", "rate_at"]
+__all__ = [
+    "Rate",
+    "choice",
+    "count",
+    "finite_or_infinity",
+    "losses",
+    "nonnegative",
+    "parameters",
+    "positive",
+    "rate",
+    "rate_at",
+]
 
 Rate = float | jax.Array | Callable[[Any], Any]
 """A number (it may be traced) or a schedule: round -> number, such as those of optax."""
@@ -89,6 +100,35 @@ def count(name: str, value: Any, at_least: int = 1, at_most: int | None = None, 
     if isinstance(value, bool) or number < at_least or (at_most is not None and number > at_most):
         raise ValueError(f"{name}={value!r}; allowed: {allowed}")
     return number
+
+
+def losses(values: jax.Array, batch: Any) -> jax.Array:
+    """`values` if they are one loss per example of the batch.
+
+    Example:
+        >>> losses(np.zeros(()), np.zeros((25, 3)))
+        Traceback (most recent call last):
+        ValueError: loss_fn returned the shape () for a batch of 25; allowed: (25,), one loss per example
+    """
+    leaves = jax.tree.leaves(batch)
+    if leaves and values.shape != leaves[0].shape[:1]:
+        size = leaves[0].shape[0]
+        raise ValueError(
+            f"loss_fn returned the shape {values.shape} for a batch of {size}; allowed: ({size},), one loss per example"
+        )
+    return values
+
+
+def parameters(params: Any) -> None:
+    """Raises ValueError unless `params` is a pytree of at least one array, all of real floating-point dtypes."""
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    if not leaves:
+        raise ValueError(f"params={params!r}; allowed: a pytree with at least one array")
+    for path, leaf in leaves:
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is None or not jax.numpy.issubdtype(dtype, jax.numpy.floating):
+            name = jax.tree_util.keystr(path)
+            raise ValueError(f"params{name} has the dtype {dtype or type(leaf).__name__}; allowed: real floating point")
 
 
 def choice(name: str, value: Any, allowed: Any) -> Any:

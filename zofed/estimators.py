@@ -169,7 +169,7 @@ def estimator(
 
     def losses_of(batch: Any) -> Losses:
         def losses(params: Params) -> jax.Array:
-            values = loss_fn(params, batch)
+            values = checks.losses(loss_fn(params, batch), batch)
             return values.astype(wide(values.dtype))
 
         return losses

@@ -69,10 +69,15 @@ def threefry2x32(key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax
 def seed_key(seed: int | jax.Array) -> jax.Array:
     """The key of a run: `jax.random.key(seed)` with threefry, whatever JAX's default generator is.
 
+    Raises:
+        ValueError: the seed is not in [0, 2^32): JAX would take it modulo 2^32.
+
     Example:
         >>> jax.random.key_data(seed_key(7))
         Array([0, 7], dtype=uint32)
     """
+    if isinstance(seed, int) and not 0 <= seed < 2**32:
+        raise ValueError(f"seed={seed}; allowed: an integer from 0 to {2**32 - 1}")
     return jax.random.key(seed, impl="threefry2x32")
 
 
@@ -121,11 +126,18 @@ class RoundKeys(NamedTuple):
 def round_keys(seed_key: jax.Array, round: int | jax.Array) -> RoundKeys:
     """The keys of one round of a run.
 
+    Raises:
+        ValueError: the key is not one of threefry, such as `seed_key` makes.
+
     Example:
         >>> keys = round_keys(seed_key(0), 5)
         >>> bool(keys.data == fold(seed_key(0), 5, Stream.DATA))
         True
     """
+    if jax.random.key_data(seed_key).shape[-1:] != (2,):
+        raise ValueError(
+            f"key of {jax.random.key_impl(seed_key)}; allowed: a threefry key, such as zofed.rng.seed_key(0)"
+        )
     streams = (Stream.DATA, Stream.COHORT, Stream.DIRECTION, Stream.CHANNEL, Stream.CODEC, Stream.EVAL)
     keys = (fold(seed_key, round, stream) for stream in streams)
     return RoundKeys(jnp.asarray(round, jnp.int32), seed_key, *keys)

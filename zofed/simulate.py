@@ -68,6 +68,12 @@ def simulate(
     eval_every = checks.count("eval_every", eval_every, at_most=num_rounds, limit="num_rounds")
     if num_rounds % eval_every:
         raise ValueError(f"eval_every={eval_every}; allowed: a divisor of num_rounds={num_rounds}")
+    for leaf in jax.tree.leaves(state.memory):
+        if leaf.shape[:1] != (clients.num_clients,):
+            raise ValueError(
+                f"state.memory holds a leaf of shape {leaf.shape}; allowed: a leading axis of "
+                f"num_clients={clients.num_clients}: was the state made for other clients?"
+            )
     if client_chunk is not None:
         client_chunk = checks.count("client_chunk", client_chunk)
     map_cohort = partial(_map_cohort, algorithm, clients, client_chunk, mesh)

@@ -39,7 +39,7 @@ def fedavg(
 
     def gradient(direction_key: Any, params: Params, batch: Any) -> tuple[Params, LocalInfo]:
         del direction_key
-        loss, slope = jax.value_and_grad(lambda x: jnp.mean(loss_fn(x, batch)))(params)
+        loss, slope = jax.value_and_grad(lambda x: jnp.mean(checks.losses(loss_fn(x, batch), batch)))(params)
         return slope, LocalInfo(loss.astype(jnp.float32), jnp.float32(0))
 
     return model_averaging(gradient, batching(batch_size), learning_rate, local_steps, **averaging)

@@ -56,6 +56,7 @@ def model_averaging(
     server_optimizer = optax.identity() if server_optimizer is None else server_optimizer
 
     def init(params: Params, num_clients: int) -> State:
+        checks.parameters(params)
         memory = jax.tree.map(lambda leaf: jnp.stack([leaf] * num_clients), aggregation.init(params))
         return State(Model(params, server_optimizer.init(params)), memory, jnp.int32(0))
 

@@ -1,6 +1,6 @@
 """Whole studies as few programs: grids of settings, and the cells that one vmapped program plays."""
 
-from zofed.sweep.cell import Cell, Record, federated
+from zofed.sweep.cell import Cell, Record, federated, initial_params
 from zofed.sweep.grid import Axis, Grid, product
 from zofed.sweep.plan import Group, split
 from zofed.sweep.program import Program, client_mesh, vectorise
@@ -14,6 +14,7 @@ __all__ = [
     "Record",
     "client_mesh",
     "federated",
+    "initial_params",
     "product",
     "split",
     "vectorise",

@@ -10,7 +10,7 @@ from zofed import rng
 from zofed.base import Algorithm, Params, State
 from zofed.simulate import Trace, simulate
 
-__all__ = ["Cell", "Record", "federated"]
+__all__ = ["Cell", "Record", "federated", "initial_params"]
 
 Record = dict[str, Any]
 """What is kept of a run at one evaluation: scalars by name; and the rounds' history, where the algorithm keeps one."""
@@ -54,7 +54,7 @@ def federated(
     """
 
     def start(settings: Settings, data: Any) -> tuple[State, Record]:
-        params = init(rng.init_key(rng.seed_key(settings["seed"])))
+        params = initial_params(init, settings["seed"])
         state = algorithm(settings).init(params, data.clients.num_clients)
         return state, evaluate(params, data)
 
@@ -74,6 +74,11 @@ def federated(
     return Cell(start, advance)
 
 
+def initial_params(init: Callable[[jax.Array], Params], seed: jax.Array) -> Params:
+    """The model that a run starts from, the same bits in a sweep and alone."""
+    return rng.materialise(lambda: init(rng.init_key(rng.seed_key(seed))))
+
+
 def _record(trace: Trace) -> Record:
     rounds = trace.rounds
     heard = rounds.cohort_size - rounds.nonfinite
@@ -84,7 +89,8 @@ def _record(trace: Trace) -> Record:
 
     def mean_of_heard(reported: jax.Array) -> jax.Array:
         played = (heard > 0).astype(jnp.float32)
-        return jnp.where(jnp.any(heard > 0), jnp.sum(played * reported) / jnp.sum(played), jnp.nan)
+        total = jnp.sum(jnp.where(heard > 0, reported, jnp.zeros_like(reported)))
+        return jnp.where(jnp.any(heard > 0), total / jnp.sum(played), jnp.nan)
 
     local = {name: mean(value) for name, value in rounds.local._asdict().items()}
     local["batch_loss"] = local.pop("loss")

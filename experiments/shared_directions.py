@@ -1,0 +1,104 @@
+"""From a config to the algorithms whose clients share directions: DeComFL, MeZO and BAFFLE."""
+
+from collections.abc import Callable
+from typing import Any
+
+import optax
+
+from experiments.settings import Config
+from zofed import checks, ledger
+from zofed.algorithms import baffle, decomfl, mezo
+from zofed.algorithms.decomfl import rule
+from zofed.base import Algorithm, LossFn, Params
+from zofed.descent import Rule
+from zofed.directions import LAWS
+from zofed.estimators import DIFFERENCES, signed
+from zofed.ledger import Costs
+
+__all__ = ["NAMES", "algorithm_of", "costs_of", "paper_costs_of", "rule_of"]
+
+NAMES = ("baffle", "decomfl", "mezo")
+
+OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
+    "sgd": lambda momentum: optax.identity(),
+    "momentum": lambda momentum: optax.ema(momentum, debias=False),
+    "adam": lambda momentum: optax.scale_by_adam(),
+    "sign": lambda momentum: optax.scale_by_sign(),
+}
+"""Optimisers of the shared gradient by the name that configs use; `momentum` is (8)-(9) of DeComFL."""
+
+
+def rule_of(config: Config) -> Rule:
+    """What replay must know.
+
+    Raises:
+        ValueError: a setting is not allowed.
+    """
+    settings = config.algorithm
+    checks.choice("algorithm.directions", settings.directions, LAWS)
+    checks.choice("algorithm.optimizer", settings.optimizer, OPTIMIZERS)
+    if not 0 <= settings.momentum < 1:
+        raise ValueError(f"algorithm.momentum={settings.momentum}; allowed: from 0 to below 1")
+    return rule(LAWS[settings.directions](), OPTIMIZERS[settings.optimizer](settings.momentum))
+
+
+def algorithm_of(
+    config: Config, loss: LossFn, smoothing: Any, direction_chunk: int | None, common: dict[str, Any]
+) -> Algorithm:
+    """The algorithm of a config.
+
+    Args:
+        config: of the study.
+        loss: per-example losses.
+        smoothing: may be traced.
+        direction_chunk: directions held at once.
+        common: what it shares with all algorithms, by keyword.
+
+    Raises:
+        ValueError: a setting is not allowed.
+    """
+    settings = config.algorithm
+    if settings.per_sample:
+        raise ValueError(f"algorithm.per_sample=True with algorithm.name={settings.name!r}; allowed: False")
+    agreed = rule_of(config)
+    checks.choice("algorithm.estimator", settings.estimator, DIFFERENCES)
+    difference = DIFFERENCES[settings.estimator]()
+    options = {
+        **common,
+        "smoothing": smoothing,
+        "num_directions": settings.num_directions,
+        "directions": agreed.directions,
+        "difference": signed(difference) if config.aggregation.name == "majority" else difference,
+        "optimizer": agreed.optimizer,
+        "direction_chunk": direction_chunk,
+    }
+    if settings.name == "decomfl":
+        return decomfl(loss, max_lag=settings.max_lag, **options)
+    checks.count("algorithm.local_steps", options.pop("local_steps"), at_most=1, limit=settings.name)
+    if settings.name == "baffle":
+        return baffle(loss, **options)
+    checks.count("num_clients", config.num_clients, at_most=1, limit="MeZO has one agent")
+    return mezo(loss, **options)
+
+
+def costs_of(config: Config, params: Params) -> Costs:
+    """What a round's messages come to.
+
+    Args:
+        config: of the study.
+        params: the model's shapes.
+    """
+    settings = config.algorithm
+    counts = settings.local_steps, settings.num_directions
+    if settings.name == "mezo":
+        return ledger.one_agent()
+    if settings.name == "baffle":
+        return ledger.scalars_up_model_down(params, settings.num_directions)
+    if config.aggregation.name == "aircomp":
+        return ledger.shared_directions_over_the_air(params, *counts)
+    return ledger.shared_directions(params, *counts, bits=1 if config.aggregation.name == "majority" else 32)
+
+
+def paper_costs_of(config: Config) -> Costs:
+    """DeComFL as its paper counts."""
+    return ledger.shared_directions_paper(config.algorithm.local_steps, config.algorithm.num_directions)
