@@ -72,6 +72,8 @@ def _parse(arguments: Sequence[str]) -> flags.FlagValues:
         raise ValueError(f"the config has no setting {message}") from error
     except (flags.Error, TypeError) as error:
         raise ValueError(str(error)) from error
+    except Exception as error:  # whatever the code in a config file raises
+        raise ValueError(f"--config: the file cannot be loaded: {type(error).__name__}: {error}") from error
     if rest:
         raise ValueError(f"{rest} are no options; a sweep is written --sweep='NAME=VALUES'")
     return values

@@ -50,7 +50,7 @@ def claim(directory: Path, description: dict[str, Any], resume: bool) -> list[st
     """Makes `directory` the place of this run, or checks that it is.
 
     Returns:
-        Warnings: what differs, but does not forbid going on (versions).
+        Warnings: what differs, but does not forbid going on (versions, the source's commit).
 
     Raises:
         ValueError: it is no directory, holds another run, or this one and `resume` is False.
@@ -83,6 +83,10 @@ def claim(directory: Path, description: dict[str, Any], resume: bool) -> list[st
         for name, version in kept["versions"].items()
         if version != ours["versions"].get(name)
     ]
+    if found.get("git_commit") != ours.get("git_commit"):
+        versions.append(
+            f"the source is at {ours.get('git_commit')}, was at {found.get('git_commit')}: results may differ"
+        )
     return versions
 
 

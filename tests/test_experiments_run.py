@@ -220,6 +220,8 @@ def test_a_workdir_keeps_to_its_run(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("--config.algorithm.learning_rate=1e300", "allowed: a number within float32"),
         ("--config.channel.noise=none", "channel.noise='none'; allowed: 'full', 'real_part'"),
         ("--config.aggregation.name=aircomp", "participation='uniform' with aggregation.name='aircomp'"),
+        ("--config=README.md", "the file cannot be loaded"),
+        ("--config=experiments/no_such_config.py", "no_such_config.py"),
         ("--config.data.dim=0", "dim=0; allowed: an integer from 1 up"),
         ("--config.data.name=digits", "needs settings that this config has not, such as data.partition"),
         ("--config.data.name=cifar", "data.name='cifar'; allowed: 'digits'"),
