@@ -203,7 +203,7 @@ class RoundInfo(NamedTuple):
     """Diagnostics of a round."""
 
     local: LocalInfo
-    """Averages over the participants whose result was finite."""
+    """Averages over the participants whose result was finite; 0 where there was none."""
     cohort_size: jax.Array
     """Participants, whether their result was finite or not."""
     nonfinite: jax.Array
