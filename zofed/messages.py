@@ -22,10 +22,15 @@ _NO_MODEL = 2**32 - 1
 def scalar_bytes(count: int, bits: int) -> int:
     """Bytes of `count` scalars of 32 bits, or of 1 bit (signs).
 
+    Raises:
+        ValueError: bits is another number.
+
     Example:
         >>> scalar_bytes(10, 32), scalar_bytes(10, 1)
         (40, 2)
     """
+    if bits not in (1, 32):
+        raise ValueError(f"scalars of {bits} bits; allowed: 1 or 32")
     return 4 * count if bits == 32 else -(-count // 8)
 
 
