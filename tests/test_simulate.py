@@ -206,7 +206,7 @@ def show(algorithm: Algorithm, num_rounds: int = 1, **settings: Any) -> tuple[St
 
 def some_present(traced: bool) -> Cohort:
     """Clients 3, 0 and 4; what follows them is to be ignored, whatever it says."""
-    return Cohort(jnp.array([3, 0, 4, 0, 77], jnp.int32), jnp.int32(3) if traced else 3)
+    return Cohort(jnp.array([3, 0, 4, 1, 77], jnp.int32), jnp.int32(3) if traced else 3)
 
 
 @pytest.mark.parametrize("traced", [False, True], ids=["static count", "traced count"])
