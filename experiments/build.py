@@ -196,6 +196,11 @@ _USED_IF: dict[str, Callable[[Config], bool]] = {
     "algorithm.directions": lambda config: config.algorithm.name != "fedavg",
     "algorithm.estimator": lambda config: config.algorithm.name != "fedavg",
     "algorithm.per_sample": lambda config: config.algorithm.name == "fedzo",
+    "algorithm.optimizer": lambda config: config.algorithm.name in shared_directions.NAMES,
+    "algorithm.momentum": lambda config: (
+        config.algorithm.name in shared_directions.NAMES and config.algorithm.optimizer == "momentum"
+    ),
+    "algorithm.max_lag": lambda config: config.algorithm.name == "decomfl",
     "data.shards_per_client": lambda config: config.data.partition == "shards",
     "data.dirichlet_alpha": lambda config: config.data.partition in ("dirichlet", "dirichlet_prior"),
 }

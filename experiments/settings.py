@@ -36,7 +36,7 @@ def study(data: Config) -> Config:
                 "per_sample": False,  # directions of its own for each example of a batch
                 "optimizer": "sgd",  # of decomfl, baffle and mezo: sgd, momentum, adam or sign
                 "momentum": 0.9,  # decay of optimizer=momentum
-                "max_lag": placeholder(int),  # of decomfl: who missed more rounds pulls the model; None: nobody
+                "max_lag": -1,  # of decomfl: who missed more rounds pulls the model; -1: nobody does
             },
             "aggregation": {"name": "mean"},  # mean; aircomp: over the air, with noise; majority: decomfl of one bit
             "channel": {  # of participation=gain_threshold and aggregation.name=aircomp

@@ -1,14 +1,16 @@
 """From a config to the algorithms whose clients share directions: DeComFL, MeZO and BAFFLE."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import optax
 
 from experiments.settings import Config
 from zofed import checks, ledger
 from zofed.algorithms import baffle, decomfl, mezo
-from zofed.algorithms.decomfl import rule
+from zofed.algorithms.decomfl import rule, start
 from zofed.base import Algorithm, LossFn, Params
 from zofed.descent import Rule
 from zofed.directions import LAWS
@@ -73,7 +75,8 @@ def algorithm_of(
         "direction_chunk": direction_chunk,
     }
     if settings.name == "decomfl":
-        return decomfl(loss, max_lag=settings.max_lag, **options)
+        max_lag = checks.count("algorithm.max_lag", settings.max_lag, at_least=-1)
+        return decomfl(loss, max_lag=None if max_lag < 0 else max_lag, **options)
     checks.count("algorithm.local_steps", options.pop("local_steps"), at_most=1, limit=settings.name)
     if settings.name == "baffle":
         return baffle(loss, **options)
@@ -94,9 +97,11 @@ def costs_of(config: Config, params: Params) -> Costs:
         return ledger.one_agent()
     if settings.name == "baffle":
         return ledger.scalars_up_model_down(params, settings.num_directions)
+    # Who pulls the model needs the optimiser's state with it.
+    model = jax.eval_shape(functools.partial(start, rule_of(config)), params)
     if config.aggregation.name == "aircomp":
-        return ledger.shared_directions_over_the_air(params, *counts)
-    return ledger.shared_directions(params, *counts, bits=1 if config.aggregation.name == "majority" else 32)
+        return ledger.shared_directions_over_the_air(model, *counts)
+    return ledger.shared_directions(model, *counts, bits=1 if config.aggregation.name == "majority" else 32)
 
 
 def paper_costs_of(config: Config) -> Costs:

@@ -10,6 +10,7 @@ import xarray
 
 from experiments import execution, history, replay, run
 from experiments.history import HistoryFile
+from zofed import messages
 from zofed.replay import History
 
 # How ml_collections loads a config file.
@@ -237,9 +238,28 @@ def test_what_cannot_be_replayed_is_an_error(tmp_path: Path, capsys: pytest.Capt
     assert "keeps a history" in capsys.readouterr().err
 
 
+def test_who_lags_too_far_pulls_the_model_with_its_optimiser(tmp_path: Path) -> None:
+    assert train(tmp_path / "run", "--config.algorithm.max_lag=0", "--config.cohort_size=4") == 0
+    results = xarray.load_dataset(tmp_path / "run" / "results.nc")
+    assert results["pulled_models"].values.tolist() == [0, 4, 8, 8]
+    assert results["replayed_rounds"].values.tolist() == [0] * 4
+    # Three numbers of the model, six and a count of Adam: 40 bytes, for four clients in all rounds but the first.
+    assert results["downlink_bytes"].values[-1] == messages.work_bytes(0, 4) * 4 * 6 + 40 * 4 * 5
+    assert verdicts(tmp_path / "run") == ["match"]
+
+
+@pytest.mark.parametrize("name", ["algorithm.momentum=[0.5,0.9]", "algorithm.max_lag=[0,1]"])
+def test_sweeps_of_settings_that_nothing_uses_are_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path / "run", "--config.algorithm.name=fedzo", f"--sweep={name}") == 1
+    assert "changes nothing here" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--config.algorithm.max_lag=-2"], "algorithm.max_lag=-2"),
         (["--config.algorithm.name=mezo"], "algorithm.local_steps=2"),
         (["--config.algorithm.name=mezo", "--config.algorithm.local_steps=1"], "num_clients=4"),
         (["--config.algorithm.optimizer=lion"], "algorithm.optimizer='lion'"),
