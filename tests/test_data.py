@@ -26,9 +26,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """Stands a made-up set of 3 and 2 images in for MNIST; its files by name."""
     generator = np.random.default_rng(0)
     contents = {
-        name: idx_bytes(
-            generator.integers(0, 10, (3 if "train" in name else 2, *((4, 5) if "images" in name else ())))
-        )
+        name: idx_bytes(generator.integers(0, 10, (3 if "train" in name else 2, *((4, 5) if "images" in name else ()))))
         for name in FILENAMES
     }
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
