@@ -81,6 +81,7 @@ class Figure(NamedTuple):
         studies: what is played.
         curves: what is drawn.
         observe: what the paper says of it, judged on the curves by label.
+        reference: label of a curve that the others' losses are drawn against, too, or None.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Figure(NamedTuple):
     studies: tuple[Study, ...]
     curves: tuple[Curve, ...]
     observe: Callable[[Curves], list[Observation]]
+    reference: str | None = None
 
 
 def command(figure: Figure) -> None:
@@ -267,7 +269,8 @@ def _write(figure: Figure, size: Size, directory: Path, curves: Curves) -> None:
     ]
     seeds = f"lines: mean of {size.num_seeds} seeds, bands: minimum to maximum"
     caption = f"{figure.caption} {size.num_rounds} rounds (the paper gives no number); {seeds}."
-    drawing = draw(figure.title, caption, curves, {curve.label: curve.look for curve in figure.curves})
+    looks = {curve.label: curve.look for curve in figure.curves}
+    drawing = draw(figure.title, caption, curves, looks, figure.reference)
     options: dict[str, Any] = {"dpi": 150, "metadata": {"Software": None}}
     with replacing(paths[0]) as beside:
         drawing.savefig(beside, **options)

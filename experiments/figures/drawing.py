@@ -9,14 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments.figures.observations import Curves, Measured
+from experiments.figures.observations import Curves
 from experiments.plot_curves import PALETTE
 
 __all__ = ["Look", "draw"]
 
 _MARKERS = "osD^vPX"
-_PANELS = {"train_loss": "training loss f(x) [nat]", "test_accuracy": "test accuracy"}
-_CAPTION_COLUMNS = 150
+_LABELS = {"train_loss": "training loss f(x) [nat]", "test_accuracy": "test accuracy"}
+_CAPTION_COLUMNS = 70
+"""Characters of the caption in a line, per panel."""
 
 
 class Look(NamedTuple):
@@ -26,33 +27,48 @@ class Look(NamedTuple):
     dashed: bool = False
 
 
-def draw(title: str, caption: str, curves: Curves, looks: Mapping[str, Look]) -> Figure:
-    """Two panels, a legend beside them and a caption below; lines are means over the seeds, bands their range."""
-    figure = Figure(figsize=(10.5, 4.3), layout="constrained")
-    panels = figure.subplots(1, len(_PANELS))
-    for panel, (score, label) in zip(panels, _PANELS.items(), strict=True):
-        for name, curve in curves.items():
-            _line(panel, name, curve, score, looks[name])
-        panel.set_xlabel("communication round")
-        panel.set_ylabel(label)
-        panel.set_xlim(0, max(curve.rounds[-1] for curve in curves.values()))
-        panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        panel.grid(alpha=0.3, linewidth=0.6)
-        panel.spines[["top", "right"]].set_visible(False)
+def draw(title: str, caption: str, curves: Curves, looks: Mapping[str, Look], reference: str | None = None) -> Figure:
+    """Panels with a legend beside them and a caption below; lines are means over the seeds, bands their range.
+
+    Args:
+        title: above the panels.
+        caption: below them.
+        curves: by label.
+        looks: of the curves.
+        reference: a curve that the others' losses hardly differ from; a third panel shows by how much, seed by seed.
+    """
+    figure = Figure(figsize=(13.5 if reference else 10.5, 4.3), layout="constrained")
+    panels = figure.subplots(1, 3 if reference else 2)
+    for panel, (score, label) in zip(panels, _LABELS.items(), strict=False):
+        values = {name: getattr(curve, score) for name, curve in curves.items()}
+        _fill(panel, label, curves, values, looks)
+    if reference:
+        differences = {name: curve.train_loss - curves[reference].train_loss for name, curve in curves.items()}
+        _fill(panels[2], f"loss minus that of {reference} [nat]", curves, differences, looks)
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right center", frameon=False, fontsize=9, handlelength=3.2)
     figure.suptitle(title, fontsize=11)
-    figure.supxlabel("\n".join(textwrap.wrap(caption, _CAPTION_COLUMNS)), fontsize=8, color="0.25")
+    figure.supxlabel("\n".join(textwrap.wrap(caption, _CAPTION_COLUMNS * len(panels))), fontsize=8, color="0.25")
     return figure
 
 
-def _line(panel: Axes, name: str, curve: Measured, score: str, look: Look) -> None:
-    values: np.ndarray = getattr(curve, score)
+def _fill(panel: Axes, label: str, curves: Curves, values: Mapping[str, np.ndarray], looks: Mapping[str, Look]) -> None:
+    for name, curve in curves.items():
+        _line(panel, name, curve.rounds, values[name], looks[name])
+    panel.set_xlabel("communication round")
+    panel.set_ylabel(label)
+    panel.set_xlim(0, max(curve.rounds[-1] for curve in curves.values()))
+    panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    panel.grid(alpha=0.3, linewidth=0.6)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _line(panel: Axes, name: str, rounds: np.ndarray, values: np.ndarray, look: Look) -> None:
     values = np.where(np.isfinite(values), values, np.nan)
     color, marker = PALETTE[look.color], _MARKERS[look.color]
-    panel.fill_between(curve.rounds, values.min(axis=0), values.max(axis=0), color=color, alpha=0.2, linewidth=0)
+    panel.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=color, alpha=0.2, linewidth=0)
     panel.plot(
-        curve.rounds,
+        rounds,
         values.mean(axis=0),
         label=name,
         color=color,
@@ -61,5 +77,5 @@ def _line(panel: Axes, name: str, curve: Measured, score: str, look: Look) -> No
         marker=marker,
         markersize=4,
         markerfacecolor="white" if look.dashed else color,
-        markevery=max(1, len(curve.rounds) // 10),
+        markevery=max(1, len(rounds) // 10),
     )

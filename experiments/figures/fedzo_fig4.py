@@ -40,6 +40,7 @@ FIGURE = Figure(
         Curve(FEDAVG, "fedavg", {"algorithm.name": "fedavg"}, Look(6, dashed=True)),
     ),
     observe=observe,
+    reference=FEDAVG,
 )
 
 if __name__ == "__main__":

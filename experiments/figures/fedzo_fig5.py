@@ -43,6 +43,7 @@ FIGURE = Figure(
         Curve(NOISE_FREE, "noise_free", {"aggregation.name": "mean"}, Look(6, dashed=True)),
     ),
     observe=observe,
+    reference=NOISE_FREE,
 )
 
 if __name__ == "__main__":
