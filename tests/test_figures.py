@@ -38,10 +38,13 @@ def figure(name: str) -> Figure:
 
 
 def curve(final_loss: float, spread: float = 0.0, accuracy: float = 0.7) -> Measured:
-    """A loss that falls along a line from 2 to `final_loss`, plus and minus `spread` in the two seeds."""
+    """A loss that falls along a line from 2 to `final_loss`, plus and minus `spread` in the two seeds.
+
+    The accuracy jumps from 0.1 to its final value.
+    """
     rounds = np.arange(0, 12, 2)
     loss = np.linspace(2.0, final_loss, 6) + spread * np.array([[-1.0], [1.0]]) * (rounds > 0)
-    return Measured(rounds, loss, np.full((2, 6), accuracy))
+    return Measured(rounds, loss, np.full((2, 6), np.where(rounds > 0, accuracy, 0.1)))
 
 
 def broken(measured: Measured) -> Measured:
@@ -56,6 +59,7 @@ CURVES: Curves = {
     "middle": curve(1.2),
     "middle too": curve(1.21, accuracy=0.68),
     "inaccurate": curve(1.2, accuracy=0.6),
+    "random": curve(1.2, accuracy=0.2),
     "fast": curve(1.0),
     "wide": curve(1.1, spread=0.3),
     "rising": curve(2.5),
@@ -85,6 +89,9 @@ def slower(*pairs: tuple[str, str]) -> Observation:
         (slower(("fast", "middle")), False),
         (slower(("middle", "fast"), ("slow", "fast")), False),
         (slower(("broken", "fast")), False),
+        (slightly_slower("s", CURVES, [("inaccurate", "slow")], "test_accuracy"), True),
+        (slightly_slower("s", CURVES, [("slow", "inaccurate")], "test_accuracy"), False),
+        (slightly_slower("s", CURVES, [("random", "slow")], "test_accuracy"), False),
         (comparable("s", CURVES, "middle too", "middle"), True),
         (comparable("s", CURVES, "fast", "middle"), False),  # much better
         (comparable("s", CURVES, "slow", "middle"), False),
@@ -111,7 +118,7 @@ def test_numbers_of_an_observation() -> None:
     )
     assert (
         slower(("middle", "fast")).numbers
-        == "middle against fast: averaged 1.5200 against 1.4000, decrease 80.0% of it"
+        == "middle against fast: averaged 1.5200 against 1.4000, higher in 2 of 2 seeds, progress 80.0% of it"
     )
 
 

@@ -19,12 +19,11 @@ def label(algorithm: str, local_steps: int) -> str:
 
 
 def observe(curves: Curves) -> list[Observation]:
+    pairs = [(label("fedzo", steps), label("fedavg", steps)) for steps in LOCAL_STEPS]
+    statement = "FedZO is slightly slower than FedAvg with the same number of local steps"
     return [
-        slightly_slower(
-            "FedZO is slightly slower than FedAvg with the same number of local steps",
-            curves,
-            [(label("fedzo", steps), label("fedavg", steps)) for steps in LOCAL_STEPS],
-        ),
+        slightly_slower(f"{statement}: training loss", curves, pairs),
+        slightly_slower(f"{statement}: test accuracy", curves, pairs, "test_accuracy"),
         comparable(
             "FedZO with H = 20 is comparable to FedAvg with H = 5", curves, label("fedzo", 20), label("fedavg", 5)
         ),

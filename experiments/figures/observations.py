@@ -18,13 +18,23 @@ COMPARABLE_ACCURACY = 0.03
 """And so are test accuracies that differ by at most this."""
 
 SLIGHTLY_SLOWER = 0.75
-"""A curve is no more than slightly slower while its training loss decreases by this share of the other's."""
+"""A curve is no more than slightly slower while its score improves by this share of the other's."""
 
 MOST = 0.80
 """Share of the reference's decrease that counts as most of it."""
 
 
-_BETTER = {"train_loss": ("training loss", "lower", -1), "test_accuracy": ("test accuracy", "higher", 1)}
+class _Score(NamedTuple):
+    name: str
+    better: str
+    worse: str
+    sign: int
+
+
+_BETTER = {
+    "train_loss": _Score("training loss", "lower", "higher", -1),
+    "test_accuracy": _Score("test accuracy", "higher", "lower", 1),
+}
 
 
 class Measured(NamedTuple):
@@ -60,9 +70,10 @@ def average(curve: Measured, score: str = "train_loss") -> np.ndarray:
     return values[:, 1:].mean(axis=1)
 
 
-def decrease(curve: Measured) -> np.ndarray:
-    """[seeds] training loss at the start minus that at the end."""
-    return curve.train_loss[:, 0] - curve.train_loss[:, -1]
+def progress(curve: Measured, score: str = "train_loss") -> np.ndarray:
+    """[seeds] by how much the score is better at the end than at the start."""
+    values: np.ndarray = getattr(curve, score)
+    return _BETTER[score].sign * (values[:, -1] - values[:, 0])
 
 
 def spread(values: np.ndarray) -> str:
@@ -84,7 +95,7 @@ def faster_in_turn(statement: str, curves: Curves, labels: Sequence[str], score:
         labels: from the slowest to the fastest.
         score: train_loss or test_accuracy.
     """
-    name, better, sign = _BETTER[score]
+    name, better, _, sign = _BETTER[score]
     averages = [average(curves[label], score) for label in labels]
     ahead = [sign * later > sign * earlier for earlier, later in itertools.pairwise(averages)]
     verdicts = ["", *(f", {better} in {seeds.sum()} of {seeds.size} seeds" for seeds in ahead)]
@@ -99,19 +110,25 @@ def faster_in_turn(statement: str, curves: Curves, labels: Sequence[str], score:
     )
 
 
-def slightly_slower(statement: str, curves: Curves, pairs: Iterable[tuple[str, str]]) -> Observation:
+def slightly_slower(
+    statement: str, curves: Curves, pairs: Iterable[tuple[str, str]], score: str = "train_loss"
+) -> Observation:
     """The first of each pair is slower than the second in every seed, but not by much."""
+    name, _, worse, sign = _BETTER[score]
     seen, numbers = True, []
     for slow, fast in pairs:
-        share = decrease(curves[slow]).mean() / decrease(curves[fast]).mean()
-        slower = bool((average(curves[slow]) > average(curves[fast])).all())
-        seen = seen and slower and bool(share >= SLIGHTLY_SLOWER)
-        averages = f"{average(curves[slow]).mean():.4f} against {average(curves[fast]).mean():.4f}"
-        numbers.append(f"{slow} against {fast}: averaged {averages}, decrease {share:.1%} of it")
+        share = progress(curves[slow], score).mean() / progress(curves[fast], score).mean()
+        averages = [average(curves[label], score) for label in (slow, fast)]
+        behind = sign * averages[0] < sign * averages[1]
+        seen = seen and bool(behind.all()) and bool(share >= SLIGHTLY_SLOWER)
+        numbers.append(
+            f"{slow} against {fast}: averaged {averages[0].mean():.4f} against {averages[1].mean():.4f}, {worse} in "
+            f"{behind.sum()} of {behind.size} seeds, progress {share:.1%} of it"
+        )
     return Observation(
         statement,
-        "averaged over the rounds, the training loss is higher in every seed, and its mean decrease is at least "
-        f"{SLIGHTLY_SLOWER:.0%} of the other's",
+        f"averaged over the rounds, the {name} is {worse} in every seed, and its mean progress from start to end is at "
+        f"least {SLIGHTLY_SLOWER:.0%} of the other's",
         seen,
         "; ".join(numbers),
     )
@@ -120,7 +137,7 @@ def slightly_slower(statement: str, curves: Curves, pairs: Iterable[tuple[str, s
 def comparable(statement: str, curves: Curves, label: str, reference: str) -> Observation:
     """A curve ends neither much worse nor much better than the reference."""
     ours, theirs = curves[label], curves[reference]
-    share = decrease(ours).mean() / decrease(theirs).mean()
+    share = progress(ours).mean() / progress(theirs).mean()
     accuracies = [float(curve.test_accuracy[:, -1].mean()) for curve in (ours, theirs)]
     loss_is_near = abs(share - 1) <= COMPARABLE_DECREASE
     accuracy_is_near = abs(accuracies[0] - accuracies[1]) <= COMPARABLE_ACCURACY
@@ -137,8 +154,8 @@ def comparable(statement: str, curves: Curves, label: str, reference: str) -> Ob
 
 def most_of(statement: str, curves: Curves, labels: Sequence[str], reference: str) -> Observation:
     """The curves' losses decrease by most of what the reference's does."""
-    whole = decrease(curves[reference]).mean()
-    shares = {label: float(decrease(curves[label]).mean() / whole) for label in labels}
+    whole = progress(curves[reference]).mean()
+    shares = {label: float(progress(curves[label]).mean() / whole) for label in labels}
     return Observation(
         statement,
         f"the mean decrease of the training loss is at least {MOST:.0%} of that of {reference}",
