@@ -16,7 +16,7 @@ __all__ = ["Look", "draw"]
 
 _MARKERS = "osD^vPX"
 _LABELS = {"train_loss": "training loss f(x) [nat]", "test_accuracy": "test accuracy"}
-_CAPTION_COLUMNS = 70
+_CAPTION_COLUMNS = 66
 """Characters of the caption in a line, per panel."""
 
 
