@@ -89,7 +89,7 @@ def distance(model: Any, other: Any) -> float:
 PATTERNS = st.lists(st.sets(st.integers(0, NUM_CLIENTS - 1), min_size=1).map(sorted), min_size=1, max_size=7)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(PATTERNS, st.sampled_from(sorted(OPTIMIZERS)), st.booleans())
 def test_every_client_rebuilds_the_servers_model(pattern: list[list[int]], name: str, stateless: bool) -> None:
     """Bit for bit, optimiser state included, from its own last round on and from bytes alone."""
@@ -232,7 +232,7 @@ def test_one_bit_scalars_rebuild_the_same_model() -> None:
     assert traffic[0].uplink == 2 * costs.per_participant.uplink_bytes
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(PATTERNS.map(lambda pattern: pattern[:4]), st.sampled_from([None, 0, 2]))
 def test_the_wire_ledger_counts_the_bytes_of_the_messages(pattern: list[list[int]], max_lag: int | None) -> None:
     server, _, traffic = play(pattern, max_lag=max_lag)

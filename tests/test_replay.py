@@ -57,7 +57,8 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize(
     ("law", "name"),
-    [("gaussian", name) for name in OPTIMIZERS] + [("sphere", "adam"), ("rademacher", "trace")],
+    [("gaussian", name) for name in OPTIMIZERS]
+    + [pytest.param(*row, marks=pytest.mark.slow) for row in (("sphere", "adam"), ("rademacher", "trace"))],
 )
 def test_a_vmapped_cell_is_rebuilt_alone_bit_for_bit(law: str, name: str) -> None:
     """Leaves of size 1, 1, 3 and 10, two local steps, another rate in each round."""
