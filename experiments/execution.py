@@ -226,5 +226,5 @@ def _finished(records: Records, task: Task, config: Config) -> Records:
         **wire._asdict(),
         "uplink_bytes_paper": paper.uplink_bytes,
         "downlink_bytes_paper": paper.downlink_bytes,
-        "cohort_size": participants / config.eval_every,
+        "mean_cohort_size": participants / config.eval_every,
     }

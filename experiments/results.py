@@ -17,9 +17,6 @@ from zofed.sweep import Grid
 
 __all__ = ["dataset", "summary", "write_dataset", "write_summary"]
 
-_RENAMED = {"cohort_size": "mean_cohort_size"}
-"""Recorded quantities with the name of a setting, which may be an axis."""
-
 
 def dataset(config: Config, grid: Grid, outcomes: Sequence[Outcome]) -> xarray.Dataset:
     """What was recorded: one dimension per axis of the sweep, and `eval` with the coordinate `round`.
@@ -39,11 +36,7 @@ def dataset(config: Config, grid: Grid, outcomes: Sequence[Outcome]) -> xarray.D
     complete = bool((played == config.num_rounds).all())
 
     variables: dict[str, Any] = {
-        _RENAMED.get(name, name): (
-            (*axes, "eval"),
-            values.reshape(*grid.shape, num_evaluations),
-            _attributes(_RENAMED.get(name, name), config),
-        )
+        name: ((*axes, "eval"), values.reshape(*grid.shape, num_evaluations), _attributes(name, config))
         for name, values in _whole(outcomes, grid.num_cells, num_evaluations, complete).items()
     }
     variables["rounds_played"] = (
