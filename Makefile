@@ -1,5 +1,5 @@
 # make demo    a small study on the embedded digits, in minutes on a laptop CPU
-# make test    everything that CI tests; fetches MNIST and Fashion-MNIST once (~40 MB)
+# make test    everything that CI tests; fetches MNIST, Fashion-MNIST and CIFAR-10 once (~180 MB)
 # make lint types format slow data env   one thing each
 # PYTHON=python3.13 make ...             another Python (3.11 or newer)
 
@@ -40,7 +40,7 @@ demo: $(STAMP)
 	$(BIN)/python -m experiments.run --config=experiments/configs/fedzo_digits.py $(DEMO_SWEEP) --workdir=runs/demo
 
 data: $(STAMP)
-	$(BIN)/python -m zofed.data fetch fashion_mnist mnist
+	$(BIN)/python -m zofed.data fetch cifar10 fashion_mnist mnist
 
 test: data
 	$(BIN)/python -m pytest --require-data --numprocesses=auto --maxprocesses=4

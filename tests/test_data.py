@@ -2,15 +2,19 @@
 
 import gzip
 import hashlib
+import io
+import json
 import subprocess
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from zofed.data import CorruptDataError, FetchError, MissingDataError, datasets, fetch, load
+from zofed.data import CorruptDataError, FetchError, MissingDataError, cifar10, datasets, fetch, load
 from zofed.data.__main__ import main
-from zofed.data.fetch import SOURCES, Source
+from zofed.data.fetch import SOURCES, Source, _decoded, _publisher_archive
 from zofed.data.idx import parse_idx
 
 FILENAMES = list(datasets.IDX_SHA256["mnist"])
@@ -67,21 +71,23 @@ def test_damaged_digits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("name", "train_counts", "test_counts", "mean"),
+    ("name", "shape", "train_counts", "test_counts", "mean"),
     [
-        ("fashion_mnist", [6000] * 10, [1000] * 10, 0.2860),
+        ("cifar10", (32, 32, 3), [5000] * 10, [1000] * 10, 0.4734),
+        ("fashion_mnist", (28, 28), [6000] * 10, [1000] * 10, 0.2860),
         (
             "mnist",
+            (28, 28),
             [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
             [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009],
             0.1307,
         ),
     ],
 )
-def test_real_sets_have_the_published_counts(load_real, name, train_counts, test_counts, mean):
+def test_real_sets_have_the_published_counts(load_real, name, shape, train_counts, test_counts, mean):
     dataset = load_real(name)
-    assert dataset.train["image"].shape == (60000, 28, 28)
-    assert dataset.test["image"].shape == (10000, 28, 28)
+    assert dataset.train["image"].shape == (sum(train_counts), *shape)
+    assert dataset.test["image"].shape == (10000, *shape)
     assert np.bincount(dataset.train["label"]).tolist() == train_counts
     assert np.bincount(dataset.test["label"]).tolist() == test_counts
     assert dataset.train["image"].mean() / dataset.max_pixel == pytest.approx(mean, abs=5e-5)
@@ -143,7 +149,7 @@ def test_damaged_file_is_refused(tiny, tmp_path: Path, suffix: str, damage: str)
 
 
 def test_unknown_set_lists_the_known_ones():
-    with pytest.raises(ValueError, match="'cifar' is not known; allowed: digits, fashion_mnist, mnist"):
+    with pytest.raises(ValueError, match="'cifar' is not known; allowed: cifar10, digits, fashion_mnist, mnist"):
         load("cifar")
 
 
@@ -208,6 +214,75 @@ def test_fetch_without_any_source_says_what_each_answered(tiny, tmp_path: Path, 
     assert list(tmp_path.iterdir()) == []
     assert main(["fetch", "mnist", f"--directory={tmp_path}"]) == 1
     assert "no source gave it" in capsys.readouterr().err
+
+
+def png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return file.getvalue()
+
+
+def archive(path: Path, folder: str, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as entries:
+        for name, content in {**files, "index.js": b"//"}.items():
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size = len(content)
+            entries.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def colour_archives(folder: Path, image: np.ndarray, label: np.ndarray) -> list[Path]:
+    """Both published forms of 12 made-up images, 2 in each batch, written pixel by pixel and label by label."""
+    binary, pictures = {}, {}
+    for number, (binary_name, png_name) in enumerate(zip(cifar10.BINARY_FILES, cifar10.PNG_FILES[:6], strict=True)):
+        own = range(2 * number, 2 * number + 2)
+        binary[binary_name] = b"".join(
+            bytes([label[i], *(image[i, y, x, c] for c in range(3) for y in range(32) for x in range(32))]) for i in own
+        )
+        pictures[png_name] = png(np.stack([[image[i, k // 32, k % 32] for k in range(1024)] for i in own]))
+    pictures["train_lables.json"] = json.dumps(label[:10].tolist()).encode()
+    pictures["test_lables.json"] = json.dumps(label[10:].tolist()).encode()
+    return [archive(folder / "a.tar.gz", "bin", binary), archive(folder / "b.tar.gz", "png", pictures)]
+
+
+def test_cifar10_is_the_same_from_either_published_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    generator = np.random.default_rng(0)
+    image = generator.integers(0, 256, (12, 32, 32, 3), np.uint8)
+    label = generator.integers(0, 10, 12, np.uint8)
+    idx = [idx_bytes(array) for array in (image[:10], label[:10], image[10:], label[10:])]
+    hashes = [hashlib.sha256(content).hexdigest() for content in idx]
+    monkeypatch.setitem(datasets.IDX_SHA256, "cifar10", dict(zip(datasets.IDX_SHA256["cifar10"], hashes, strict=True)))
+    binary, pictures = colour_archives(tmp_path, image, label)
+    sources = (
+        _decoded(_publisher_archive(binary.as_uri(), "bin"), cifar10.BINARY_FILES, cifar10.from_binary),
+        _decoded(_publisher_archive(pictures.as_uri(), "png"), cifar10.PNG_FILES, cifar10.from_png),
+    )
+    for number, source in enumerate(sources):
+        monkeypatch.setitem(SOURCES, "cifar10", (source,))
+        folder = fetch("cifar10", tmp_path / str(number), lambda line: None)
+        dataset = load("cifar10", folder)
+        np.testing.assert_array_equal(dataset.train["image"], image[:10])
+        np.testing.assert_array_equal(dataset.test["image"], image[10:])
+        assert [*dataset.train["label"], *dataset.test["label"]] == label.tolist()
+    # A download cut short is one more answer, not a traceback.
+    binary.write_bytes(binary.read_bytes()[:-50])
+    monkeypatch.setitem(SOURCES, "cifar10", sources)
+    lines = []
+    fetch("cifar10", tmp_path / "after", lines.append)
+    assert "the archive is damaged or cut short" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("decode", "files", "message"),
+    [
+        (cifar10.from_binary, {}, "data_batch_1.bin is missing"),
+        (cifar10.from_binary, {"data_batch_1.bin": bytes(3072)}, "holds 3072 bytes"),
+        (cifar10.from_png, {"data_batch_1.png": png(np.zeros((2, 1024), np.uint8))}, "allowed: uint8 "),
+    ],
+)
+def test_other_files_are_not_taken_for_cifar10(decode, files: dict[str, bytes], message: str):
+    with pytest.raises(ValueError, match=message):
+        decode(files)
 
 
 @pytest.mark.parametrize(

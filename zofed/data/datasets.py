@@ -25,7 +25,7 @@ __all__ = [
     "search_path",
 ]
 
-NAMES = ("digits", "fashion_mnist", "mnist")
+NAMES = ("cifar10", "digits", "fashion_mnist", "mnist")
 
 _DIGITS = Path(__file__).parent / "digits.npz"
 _DIGITS_SHA256 = "83a9c23f77193e87c38d55f8f912e07e3a8caf579de690dbc992d0fe165e0dba"
@@ -33,6 +33,12 @@ _DIGITS_SHA256 = "83a9c23f77193e87c38d55f8f912e07e3a8caf579de690dbc992d0fe165e0d
 _DEBIAN = {"fashion_mnist": Path("/usr/share/datasets/fashion-mnist")}
 
 IDX_SHA256 = {
+    "cifar10": {
+        "train-images-idx4-ubyte": "51c15db370c309e9aa60cf71f835f2ba0f430ea3653f7512d833c9a8e90e0d65",
+        "train-labels-idx1-ubyte": "1a4c5fb4e1cab2caa8eee134c093de84d620899e907756e71736fb7b0d4ab554",
+        "test-images-idx4-ubyte": "fc19aa23c64482c6def2138377986c67b6b3a50f8e8c4c6a759b296dc751fa64",
+        "test-labels-idx1-ubyte": "987e01129ceec0098f1e9d9404cff9fa82ad3d15383a61e8ec60ff20ffe6db40",
+    },
     "fashion_mnist": {
         "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
         "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
@@ -46,7 +52,10 @@ IDX_SHA256 = {
         "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     },
 }
-"""sha256 of the uncompressed files: it does not depend on who compressed them."""
+"""sha256 of the uncompressed files: it does not depend on who compressed them.
+
+Images and labels for training, then for testing. CIFAR-10 is not published as idx files; `fetch` makes them.
+"""
 
 
 class MissingDataError(FileNotFoundError):
@@ -62,7 +71,8 @@ class Dataset(NamedTuple):
 
     Attributes:
         name: one of `NAMES`.
-        train: `{"image": uint8[samples, height, width], "label": int32[samples]}`.
+        train: `{"image": uint8[samples, height, width], "label": int32[samples]}`; images in colour are
+            uint8[samples, height, width, 3].
         test: the same of the test set.
         num_classes: labels are in `[0, num_classes)`.
         max_pixel: the value of full white: divide by it to get images in [0, 1].
@@ -102,10 +112,11 @@ def search_path(name: str, directory: str | Path | None = None) -> tuple[Path, .
 
 
 def load(name: str, directory: str | Path | None = None) -> Dataset:
-    """A data set by name: "digits" (ships with zofed), "fashion_mnist" or "mnist" (see `fetch`).
+    """A data set by name: "digits" (ships with zofed), "cifar10", "fashion_mnist" or "mnist" (see `fetch`).
 
     digits: the 1,797 8x8 images of scikit-learn (BSD-3), 1,437 for training and 360 for testing, the
-    same share of each class in both. The others: 60,000 and 10,000 images of 28x28.
+    same share of each class in both. CIFAR-10: 50,000 and 10,000 images of 32x32 in red, green and blue.
+    The others: 60,000 and 10,000 images of 28x28.
 
     Args:
         name: one of `NAMES`.
@@ -119,7 +130,7 @@ def load(name: str, directory: str | Path | None = None) -> Dataset:
 
     Source:
         Alpaydin and Kaynak 1998 (digits); Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747
-        (Fashion-MNIST); LeCun, Bottou, Bengio and Haffner 1998 (MNIST).
+        (Fashion-MNIST); Krizhevsky 2009 (CIFAR-10); LeCun, Bottou, Bengio and Haffner 1998 (MNIST).
 
     Example:
         >>> digits = load("digits")
@@ -133,13 +144,8 @@ def load(name: str, directory: str | Path | None = None) -> Dataset:
             raise ValueError(f"directory={str(directory)!r}: digits ship inside zofed, only None is allowed")
         return _load_digits()
     folder = _find(name, directory)
-    train, test = (
-        {
-            "image": read_idx_file(name, folder, f"{part}-images-idx3-ubyte"),
-            "label": read_idx_file(name, folder, f"{part}-labels-idx1-ubyte").astype(np.int32),
-        }
-        for part in ("train", "t10k")
-    )
+    arrays = [read_idx_file(name, folder, filename) for filename in IDX_SHA256[name]]
+    train, test = ({"image": image, "label": label.astype(np.int32)} for image, label in (arrays[:2], arrays[2:]))
     return Dataset(name, train, test, num_classes=10, max_pixel=255)
 
 

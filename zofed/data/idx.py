@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-__all__ = ["parse_idx"]
+__all__ = ["parse_idx", "to_idx"]
 
 _UNSIGNED_BYTE = 0x08
 
@@ -33,3 +33,14 @@ def parse_idx(content: bytes) -> np.ndarray:
     if len(content) != expected:
         raise ValueError(f"holds {len(content)} bytes; its header says {expected}, for shape {shape}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def to_idx(array: np.ndarray) -> bytes:
+    """The idx file of a uint8 array, what `parse_idx` reads.
+
+    Example:
+        >>> parse_idx(to_idx(np.ones((2, 1), np.uint8)))
+        array([[1], [1]], dtype=uint8)
+    """
+    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return bytes([0, 0, _UNSIGNED_BYTE, array.ndim]) + sizes + array.tobytes()
