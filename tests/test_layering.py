@@ -15,7 +15,8 @@ LAYERS = [
     ["zofed.messages"],
     ["zofed.algorithms", "zofed.ledger"],
     ["zofed.protocol", "zofed.simulate"],
-    ["zofed.sweep", "zofed.tasks", "zofed.theory"],
+    ["zofed.sweep", "zofed.tasks"],
+    ["zofed.theory"],
     ["zofed"],
     ["experiments"],
 ]
