@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from ml_collections import FrozenConfigDict
 
-from experiments import shared_directions
+from experiments import baselines, shared_directions
 from experiments.settings import Config, flatten
 from zofed import aggregation, batches, channels, checks, cohorts, estimators, ledger, sweep, tasks
 from zofed.algorithms import fedavg, fedzo
@@ -38,12 +38,13 @@ TRACED: dict[str, type[np.generic]] = {
     "seed": np.uint32,
     "algorithm.learning_rate": np.float32,
     "algorithm.smoothing": np.float32,
+    "algorithm.penalty": np.float32,
     "channel.snr_db": np.float32,
     "channel.gain_threshold": np.float32,
 }
 """Settings that `algorithm_of` takes as traced numbers: a sweep over them is one program. Others shape it."""
 
-ALGORITHMS = ("fedavg", "fedzo", *shared_directions.NAMES)
+ALGORITHMS = ("fedavg", "fedzo", *baselines.NAMES, *shared_directions.NAMES)
 AGGREGATIONS = ("aircomp", "majority", "mean")
 PARTICIPATIONS = ("gain_threshold", "uniform")
 PARTITIONS = ("dirichlet", "dirichlet_prior", "iid", "shards")
@@ -89,6 +90,8 @@ def algorithm_of(
     checks.choice("algorithm.name", settings.name, ALGORITHMS)
     checks.choice("aggregation.name", config.aggregation.name, AGGREGATIONS)
     checks.choice("data.batching", config.data.batching, batches.BATCHINGS)
+    if settings.name in baselines.NAMES:
+        return baselines.algorithm_of(config, loss, traced, direction_chunk)
     common = {
         "learning_rate": traced["algorithm.learning_rate"],
         "local_steps": settings.local_steps,
@@ -190,7 +193,13 @@ _USED_IF: dict[str, Callable[[Config], bool]] = {
     "channel.variant": lambda config: config.aggregation.name == "aircomp",
     "channel.gain_threshold": lambda config: config.participation == "gain_threshold",
     "channel.mean_square_gain": lambda config: config.participation == "gain_threshold",
-    "cohort_size": lambda config: config.participation == "uniform",
+    "cohort_size": lambda config: config.participation == "uniform" and config.algorithm.name not in baselines.NAMES,
+    "algorithm.local_steps": lambda config: config.algorithm.name not in baselines.NAMES,
+    "algorithm.learning_rate": lambda config: config.algorithm.name != "zone_s",
+    "algorithm.penalty": lambda config: config.algorithm.name == "zone_s",
+    "algorithm.num_estimates": lambda config: config.algorithm.name in baselines.NAMES,
+    "algorithm.consensus_rate": lambda config: config.algorithm.name == "dzopa",
+    "algorithm.graph": lambda config: config.algorithm.name == "dzopa",
     "algorithm.smoothing": lambda config: config.algorithm.name != "fedavg" and config.algorithm.estimator != "jvp",
     "algorithm.num_directions": lambda config: config.algorithm.name != "fedavg",
     "algorithm.directions": lambda config: config.algorithm.name != "fedavg",
@@ -237,6 +246,8 @@ def costs_of(config: Config, task: Task) -> Costs:
     params = jax.eval_shape(task.init, jax.random.key(0))
     if config.algorithm.name in shared_directions.NAMES:
         return shared_directions.costs_of(config, params)
+    if config.algorithm.name in baselines.NAMES:
+        return baselines.costs_of(config, params)
     count = {"mean": ledger.model_exchange, "aircomp": ledger.over_the_air}[config.aggregation.name]
     return count(params)
 

@@ -25,7 +25,7 @@ def study(data: Config) -> Config:
             "participation": "uniform",  # uniform, or gain_threshold: those whose channel is good enough
             "cohort_size": 50,  # of participation=uniform: clients in a round, drawn without replacement
             "algorithm": {
-                "name": "fedzo",  # fedzo, fedavg, decomfl, baffle or mezo; fedavg ignores what others need
+                "name": "fedzo",  # a name in build.ALGORITHMS; fedavg ignores what others need
                 "local_steps": 5,
                 "num_directions": 20,
                 "batch_size": 25,
@@ -36,6 +36,10 @@ def study(data: Config) -> Config:
                 "per_sample": False,  # directions of its own for each example of a batch
                 "optimizer": "sgd",  # of decomfl, baffle and mezo: sgd, momentum, adam or sign
                 "momentum": 0.9,  # decay of optimizer=momentum
+                "num_estimates": 1,  # of dzopa and zone_s, which take no local steps: estimates averaged in a round
+                "consensus_rate": 0.01,  # of dzopa: gamma
+                "graph": "complete",  # of dzopa: a name in zofed.graphs.GRAPHS
+                "penalty": 500.0,  # of zone_s: rho, in the place of learning_rate
                 "max_lag": -1,  # of decomfl: who missed more rounds pulls the model; -1: nobody does
             },
             "aggregation": {"name": "mean"},  # mean; aircomp: over the air, with noise; majority: decomfl of one bit

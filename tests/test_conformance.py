@@ -29,11 +29,14 @@ from zofed import (
     cohorts,
     decomfl,
     directions,
+    dzopa,
     estimators,
     fedavg,
     fedzo,
+    graphs,
     rng,
     simulate,
+    zone_s,
 )
 
 CLIENTS, ROUNDS = len(tiny.SIZES), 2
@@ -73,6 +76,15 @@ def first_order(**settings: Any) -> Callable[[Settings], Algorithm]:
     return lambda traced: fedavg(tiny.loss, traced["learning_rate"], local_steps=2, batch_size=2, **settings)
 
 
+def peers(traced: Settings) -> Algorithm:
+    rate, ring = traced["learning_rate"], graphs.ring(CLIENTS)
+    return dzopa(tiny.loss, rate, traced["smoothing"], 0.2, ring, num_directions=3, batch_size=2)
+
+
+def primal_dual(traced: Settings) -> Algorithm:
+    return zone_s(tiny.loss, 1 / traced["learning_rate"], traced["smoothing"], 2, num_directions=3, batch_size=2)
+
+
 # Each feature is in some row; few rows hold them all, as each row is a dozen programs.
 ROWS = {
     "fedzo server momentum": Row(
@@ -99,6 +111,8 @@ ROWS = {
         0.05,
         exact_chunks=False,
     ),
+    "dzopa ring": Row(peers, 0.05),
+    "zone_s": Row(primal_dual, 0.05, 200),
     "fedavg": Row(first_order(), 0.1),
     "fedavg local momentum server adam": Row(
         first_order(local_optimizer=optax.trace(0.9), server_optimizer=optax.scale_by_adam()), 0.05, 120

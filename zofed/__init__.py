@@ -1,6 +1,6 @@
 """zofed: a JAX functional simulator for federated zeroth-order optimisation."""
 
-from zofed.algorithms import baffle, decomfl, fedavg, fedzo, mezo
+from zofed.algorithms import baffle, decomfl, dzopa, fedavg, fedzo, mezo, zone_s
 from zofed.base import Algorithm, Client, ClientData, Cohort, LocalInfo, RoundInfo, State, dimension
 from zofed.simulate import Trace, simulate
 
@@ -16,8 +16,10 @@ __all__ = [
     "baffle",
     "decomfl",
     "dimension",
+    "dzopa",
     "fedavg",
     "fedzo",
     "mezo",
     "simulate",
+    "zone_s",
 ]

@@ -15,6 +15,7 @@ __all__ = [
     "model_exchange",
     "one_agent",
     "over_the_air",
+    "peer_to_peer",
     "scalars_up_model_down",
     "shared_directions",
     "shared_directions_over_the_air",
@@ -178,6 +179,21 @@ def scalars_up_model_down(params: Params, num_directions: int) -> Costs:
         "downlink_scalars": own.downlink_scalars + model.downlink_scalars,
     }
     return Costs(own._replace(**down), NOTHING)
+
+
+def peer_to_peer(params: Params, laplacian: np.ndarray) -> Costs:
+    """DZOPA: in a round every peer sends its model along each of its links, or to all neighbours at once by broadcast.
+
+    Bytes and scalars count a message for each link and way, channel uses one broadcast for each peer.
+
+    Args:
+        params: the model, arrays or their shapes.
+        laplacian: of the graph, see `zofed.graphs`.
+    """
+    dim, size = _size(params)
+    count = int(np.count_nonzero(laplacian) - np.count_nonzero(np.diag(laplacian)))
+    sent = Traffic(count * size, count * size, count * dim, count * dim, len(laplacian) * dim)
+    return Costs(NOTHING, sent)
 
 
 def one_agent() -> Costs:
