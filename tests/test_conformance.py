@@ -38,6 +38,7 @@ from zofed import (
     simulate,
     zone_s,
 )
+from zofed.codecs import compressed, quantize, top_k
 
 CLIENTS, ROUNDS = len(tiny.SIZES), 2
 Settings = dict[str, Any]
@@ -116,6 +117,29 @@ ROWS = {
     "fedavg": Row(first_order(), 0.1),
     "fedavg local momentum server adam": Row(
         first_order(local_optimizer=optax.trace(0.9), server_optimizer=optax.scale_by_adam()), 0.05, 120
+    ),
+    "fedavg quantized server momentum": Row(
+        first_order(aggregation=compressed(aggregation.mean(), quantize(8)), server_optimizer=optax.trace(0.9)), 0.02
+    ),
+    "fedavg top-k quantized error feedback server yogi": Row(
+        first_order(
+            aggregation=compressed(aggregation.mean(), top_k(0.3), quantize(8), error_feedback=True),
+            sample_cohort=cohorts.uniform(4),
+            server_optimizer=optax.scale_by_yogi(0.9, 0.99),
+            server_learning_rate=0.05,
+        ),
+        0.1,
+        120,
+    ),
+    "fedavg top-k over the air server adagrad": Row(
+        first_order(
+            aggregation=compressed(aggregation.aircomp(20.0), top_k(0.5), error_feedback=True),
+            sample_cohort=cohorts.gain_threshold(0.5),
+            server_optimizer=optax.scale_by_rss(1e-6, 1e-3),
+            server_learning_rate=0.3,
+        ),
+        0.1,
+        120,
     ),
 }
 every_row = pytest.mark.parametrize("name", ROWS)

@@ -12,7 +12,7 @@ LAYERS = [
     ["zofed.batches", "zofed.channels", "zofed.data", "zofed.directions", "zofed.graphs"],
     ["zofed.cohorts", "zofed.descent", "zofed.estimators"],
     ["zofed.aggregation", "zofed.replay"],
-    ["zofed.messages"],
+    ["zofed.codecs", "zofed.messages"],
     ["zofed.algorithms", "zofed.ledger"],
     ["zofed.protocol", "zofed.simulate"],
     ["zofed.sweep", "zofed.tasks"],

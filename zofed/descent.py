@@ -12,7 +12,7 @@ from zofed import rng
 from zofed.base import Params, dimension, wide
 from zofed.directions import Directions
 
-__all__ = ["Model", "Rule", "apply", "combine", "descend"]
+__all__ = ["Model", "Rounded", "Rule", "apply", "combine", "descend"]
 
 
 Rounded = Callable[[jax.Array], jax.Array]
