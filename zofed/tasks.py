@@ -1,18 +1,20 @@
 """Tasks: a model on the clients' data, ready to optimise and to evaluate."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from zofed import checks
 from zofed.base import ClientData, LossFn, Params, per_client_mean
-from zofed.data import Dataset
+from zofed.data import Dataset, Normalisation
 from zofed.models import softmax
 
-__all__ = ["Task", "TaskData", "classification", "quadratic", "softmax_regression"]
+__all__ = ["Task", "TaskData", "classification", "in_blocks", "quadratic", "softmax_regression"]
 
 
 class TaskData(NamedTuple):
@@ -104,18 +106,26 @@ def classification(
     apply: Callable[[Params, jax.Array], jax.Array],
     dataset: Dataset,
     partition: list[np.ndarray],
+    normalisation: Normalisation | None = None,
+    evaluation_block: int | None = 250,
 ) -> Task:
-    """Cross-entropy of a classifier's logits; images are scaled to [0, 1].
+    """Cross-entropy of a classifier's logits; images are scaled to [0, 1], and then normalised if so wanted.
 
     Args:
         init: `key -> params`.
-        apply: `(params, image[batch, ...]) -> logits[batch, classes]`.
+        apply: `(params, image[batch, ...]) -> logits[batch, classes]`; there may be more classes than labels occur.
         dataset: train and test images and labels.
         partition: the training samples of each client.
+        normalisation: mean and standard deviation of the scaled images, such as `zofed.data.NORMALISATIONS` has them.
+        evaluation_block: images that are evaluated at once; None: all. A convolutional network would need gigabytes
+            for all, and is fastest on CPU, too, at a few hundred.
     """
 
     def prepared(split: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         image = split["image"].astype(np.float32) / np.float32(dataset.max_pixel)
+        if normalisation is not None:
+            mean, deviation = (np.asarray(values, np.float32) for values in normalisation)
+            image = (image - mean) / deviation
         return {"image": image, "label": split["label"].astype(np.int32)}
 
     clients = ClientData.from_partition(prepared(dataset.train), partition)
@@ -124,14 +134,18 @@ def classification(
     def loss(params: Params, batch: Any) -> jax.Array:
         return _cross_entropy(apply(params, batch["image"]), batch["label"])
 
+    def scores(params: Params, batch: Any) -> tuple[jax.Array, jax.Array]:
+        logits = apply(params, batch["image"])
+        correct = jnp.argmax(logits, axis=-1) == batch["label"]
+        return _cross_entropy(logits, batch["label"]), correct.astype(jnp.float32)
+
     def evaluate(params: Params, data: TaskData) -> dict[str, jax.Array]:
-        train_losses = loss(params, data.clients.samples)
-        logits = apply(params, data.test["image"])
-        correct = jnp.argmax(logits, axis=-1) == data.test["label"]
+        train_losses = in_blocks(partial(loss, params), data.clients.samples, evaluation_block)
+        test_losses, correct = in_blocks(partial(scores, params), data.test, evaluation_block)
         return {
             "train_loss": per_client_mean(train_losses, data.clients),
-            "test_loss": jnp.mean(_cross_entropy(logits, data.test["label"])),
-            "test_accuracy": jnp.mean(correct.astype(jnp.float32)),
+            "test_loss": jnp.mean(test_losses),
+            "test_accuracy": jnp.mean(correct),
         }
 
     return Task(init, loss, evaluate, TaskData(clients, test))
@@ -143,9 +157,39 @@ def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(logits, axis=-1) - picked
 
 
-def softmax_regression(dataset: Dataset, partition: list[np.ndarray]) -> Task:
+def in_blocks(function: Callable[[Any], Any], samples: Any, block: int | None) -> Any:
+    """`function(samples)`, whose results have one entry per sample, computed for `block` samples at a time.
+
+    The last block overlaps the one before it, rather than to be a smaller program of its own.
+
+    Args:
+        function: of samples [block, ...], to arrays [block, ...].
+        samples: pytree of arrays with one leading axis.
+        block: None: all at once.
+
+    Example:
+        >>> in_blocks(jnp.square, jnp.arange(5.0), 2)
+        Array([ 0.,  1.,  4.,  9., 16.], dtype=float32)
+    """
+    size = jax.tree.leaves(samples)[0].shape[0]
+    if block is None or block >= size:
+        return function(samples)
+
+    def fill(whole: Any, number: jax.Array) -> tuple[Any, None]:
+        start = jnp.minimum(number * block, size - block)
+        own = function(jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, block), samples))
+        store = lambda leaf, new: lax.dynamic_update_slice_in_dim(leaf, new, start, 0)  # noqa: E731
+        return jax.tree.map(store, whole, own), None
+
+    shapes = jax.eval_shape(function, samples)
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return lax.scan(fill, blank, jnp.arange(-(-size // block), dtype=jnp.int32))[0]
+
+
+def softmax_regression(
+    dataset: Dataset, partition: list[np.ndarray], normalisation: Normalisation | None = None
+) -> Task:
     """Softmax regression on images, from zero weights: FedZO V-B. dim = classes * (pixels + 1)."""
     num_features = int(np.prod(dataset.train["image"].shape[1:]))
-    return classification(
-        lambda key: softmax.init(num_features, dataset.num_classes), softmax.apply, dataset, partition
-    )
+    init = lambda key: softmax.init(num_features, dataset.num_classes)  # noqa: E731
+    return classification(init, softmax.apply, dataset, partition, normalisation, evaluation_block=None)

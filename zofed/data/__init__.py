@@ -2,9 +2,11 @@
 
 from zofed.data.datasets import (
     NAMES,
+    NORMALISATIONS,
     CorruptDataError,
     Dataset,
     MissingDataError,
+    Normalisation,
     cache_directory,
     load,
 )
@@ -20,10 +22,12 @@ from zofed.data.partitions import (
 
 __all__ = [
     "NAMES",
+    "NORMALISATIONS",
     "CorruptDataError",
     "Dataset",
     "FetchError",
     "MissingDataError",
+    "Normalisation",
     "cache_directory",
     "dirichlet",
     "dirichlet_prior",

@@ -16,9 +16,11 @@ from zofed.data.idx import parse_idx
 __all__ = [
     "IDX_SHA256",
     "NAMES",
+    "NORMALISATIONS",
     "CorruptDataError",
     "Dataset",
     "MissingDataError",
+    "Normalisation",
     "cache_directory",
     "load",
     "read_idx_file",
@@ -83,6 +85,21 @@ class Dataset(NamedTuple):
     test: dict[str, np.ndarray]
     num_classes: int
     max_pixel: int
+
+
+class Normalisation(NamedTuple):
+    """Mean and standard deviation of images that are scaled to [0, 1]: one number, or one per colour."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+NORMALISATIONS = {
+    "cifar10": Normalisation((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "fashion_mnist": Normalisation((0.5,), (0.5,)),
+    "mnist": Normalisation((0.1307,), (0.3081,)),
+}
+"""By data set, as the published code of DeComFL has them."""
 
 
 def cache_directory(name: str) -> Path:
