@@ -284,6 +284,8 @@ def _task(data: Config, num_clients: int) -> Task:
             heterogeneity=data.heterogeneity,
             noise=data.noise,
             seed=data.seed,
+            effective_rank=data.effective_rank,
+            ripple=data.ripple,
         )
     return tasks.softmax_regression(_dataset(data.name, data.directory), _partition(data, num_clients))
 

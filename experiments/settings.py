@@ -86,8 +86,10 @@ def quadratics(**changes: Any) -> Config:
             "dim": 100,
             "samples_per_client": 10,
             "condition": 10.0,
+            "effective_rank": placeholder(float),  # in the place of the condition
             "heterogeneity": 1.0,
             "noise": 0.1,
+            "ripple": 0.0,  # height of the cosines that make it other than convex
             "batching": "replacement",
             "seed": 0,  # of the clients' samples
         },

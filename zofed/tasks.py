@@ -1,5 +1,6 @@
 """Tasks: a model on the clients' data, ready to optimise and to evaluate."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +15,16 @@ from zofed.base import ClientData, LossFn, Params, per_client_mean
 from zofed.data import Dataset, Normalisation
 from zofed.models import softmax
 
-__all__ = ["Task", "TaskData", "classification", "in_blocks", "quadratic", "softmax_regression"]
+__all__ = [
+    "Task",
+    "TaskData",
+    "classification",
+    "eigenvalues",
+    "in_blocks",
+    "logistic_regression",
+    "quadratic",
+    "softmax_regression",
+]
 
 
 class TaskData(NamedTuple):
@@ -49,6 +59,39 @@ class Task(NamedTuple):
         return self.evaluate(params, self.data)["train_loss"]
 
 
+def eigenvalues(dim: int, condition: float = 10.0, effective_rank: float | None = None) -> jax.Array:
+    """float32[dim], a geometric sequence that falls from 1: the spectrum of `quadratic`.
+
+    Args:
+        dim: d.
+        condition: the first over the last, where effective_rank is None.
+        effective_rank: kappa, their sum (tr(H) / ||H||), from 1 to dim; then the sequence hardly depends on dim once
+            that is much larger.
+
+    Raises:
+        ValueError: a setting is out of range.
+
+    Example:
+        >>> eigenvalues(3, condition=4.0), round(float(eigenvalues(1000, effective_rank=5.0).sum()), 4)
+        (Array([1.  , 0.5 , 0.25], dtype=float32), 5.0)
+    """
+    if effective_rank is None:
+        checks.positive("condition", condition)
+        if condition < 1:
+            raise ValueError(f"condition={condition}; allowed: a finite number >= 1")
+        exponents = jnp.arange(dim, dtype=jnp.float32) / max(dim - 1, 1)
+        return jnp.float32(condition) ** -exponents
+    if not 1 <= effective_rank <= dim:
+        raise ValueError(f"effective_rank={effective_rank}; allowed: a number from 1 to dim={dim}")
+    if effective_rank == dim:
+        return jnp.ones(dim)
+    low, high = -700.0, -1e-300  # of the logarithm of the ratio of one to the next
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.expm1(dim * middle) / math.expm1(middle) < effective_rank else (low, middle)
+    return jnp.exp(jnp.float32(high) * jnp.arange(dim, dtype=jnp.float32))
+
+
 def quadratic(
     dim: int = 100,
     num_clients: int = 10,
@@ -57,19 +100,27 @@ def quadratic(
     heterogeneity: float = 1.0,
     noise: float = 0.0,
     seed: int = 0,
+    effective_rank: float | None = None,
+    ripple: float = 0.0,
 ) -> Task:
-    """Federated quadratic: F(x, c) = 1/2 sum_j a_j (x_j - c_j)^2, a sample c being the client's centre plus noise.
+    """Federated quadratic, or a smooth function that is not convex:
 
-    Its minimiser is the mean of the clients' mean samples; L = max a_j = 1.
+        F(x, c) = 1/2 sum_j a_j (x_j - c_j)^2 + ripple sum_j (1 - cos(x_j - 1)),
+
+    a sample c being the client's centre plus noise. Its minimiser is the mean of the clients' mean samples. Where
+    there is a ripple the samples are shifted so that this is 1, where the cosines have their minima, too; the function
+    is not convex if ripple > min a_j. Its constants are `zofed.theory.closed_forms.quadratic`.
 
     Args:
         dim: d.
         num_clients: N.
         samples_per_client: number of samples c of a client.
-        condition: max a_j / min a_j; the spectrum is geometric between 1 / condition and 1.
+        condition: max a_j / min a_j; the a_j are geometric between 1 / condition and 1.
         heterogeneity: standard deviation of an entry of a client's centre about 1.
         noise: standard deviation of an entry of a sample about its client's centre.
         seed: of the centres and samples.
+        effective_rank: sum of the a_j, in the place of the condition: `eigenvalues`.
+        ripple: height of the cosines.
 
     Example:
         >>> task = quadratic(dim=3, num_clients=2, heterogeneity=0.0)
@@ -78,22 +129,72 @@ def quadratic(
     """
     dim, num_clients = checks.count("dim", dim), checks.count("num_clients", num_clients)
     samples = checks.count("samples_per_client", samples_per_client)
-    checks.positive("condition", condition)
-    if condition < 1:
-        raise ValueError(f"condition={condition}; allowed: a finite number >= 1")
+    eigenvalues(dim, condition, effective_rank)
     checks.nonnegative("heterogeneity", heterogeneity)
     checks.nonnegative("noise", noise)
+    checks.nonnegative("ripple", ripple)
     generator = np.random.default_rng(checks.count("seed", seed, at_least=0))
     centres = 1 + heterogeneity * generator.standard_normal((num_clients, 1, dim))
     centres = centres + noise * generator.standard_normal((num_clients, samples, dim))
+    if ripple > 0:
+        centres += 1 - centres.mean(axis=(0, 1))
     indices = np.arange(num_clients * samples).reshape(num_clients, samples)
     centres = centres.reshape(-1, dim).astype(np.float32)
     clients = ClientData.from_partition(centres, list(indices))
 
     def loss(params: Params, batch: jax.Array) -> jax.Array:
-        exponents = jnp.arange(dim, dtype=jnp.float32) / max(dim - 1, 1)
-        spectrum = jnp.float32(condition) ** -exponents
-        return 0.5 * jnp.sum(spectrum[None, :] * jnp.square(params[None, :] - batch), axis=-1)
+        spectrum = eigenvalues(dim, condition, effective_rank)
+        losses = 0.5 * jnp.sum(spectrum[None, :] * jnp.square(params[None, :] - batch), axis=-1)
+        return losses + ripple * jnp.sum(1 - jnp.cos(params - 1)) if ripple > 0 else losses
+
+    def evaluate(params: Params, data: TaskData) -> dict[str, jax.Array]:
+        return {"train_loss": per_client_mean(loss(params, data.clients.samples), data.clients)}
+
+    return Task(lambda key: jnp.zeros(dim), loss, evaluate, TaskData(clients, ()))
+
+
+def logistic_regression(
+    dim: int = 20,
+    num_clients: int = 10,
+    samples_per_client: int = 20,
+    heterogeneity: float = 1.0,
+    regularization: float = 0.01,
+    seed: int = 0,
+) -> Task:
+    """Logistic regression on synthetic data: F(x, (a, y)) = log(1 + exp(-y <a, x>)) + regularization/2 ||x||^2.
+
+    Features are normal about their client's mean; labels are 1 and -1, the sign of <a, w> plus noise of a tenth of its
+    size. Its constants are `zofed.theory.closed_forms.logistic_regression`.
+
+    Args:
+        dim: d.
+        num_clients: N.
+        samples_per_client: samples of a client.
+        heterogeneity: standard deviation of an entry of a client's mean feature.
+        regularization: weight of the squared norm.
+        seed: of the data.
+
+    Example:
+        >>> task = logistic_regression()
+        >>> task.loss_value(task.init(jax.random.key(0)))  # log 2
+        Array(0.6931..., dtype=float32)
+    """
+    dim, num_clients = checks.count("dim", dim), checks.count("num_clients", num_clients)
+    samples = checks.count("samples_per_client", samples_per_client)
+    checks.nonnegative("heterogeneity", heterogeneity)
+    checks.nonnegative("regularization", regularization)
+    generator = np.random.default_rng(checks.count("seed", seed, at_least=0))
+    means = heterogeneity * generator.standard_normal((num_clients, 1, dim))
+    features = (means + generator.standard_normal((num_clients, samples, dim))).reshape(-1, dim)
+    products = features @ generator.standard_normal(dim)
+    noise = 0.1 * np.std(products) * generator.standard_normal(len(products))
+    labels = np.where(products + noise >= 0, np.float32(1), np.float32(-1))
+    indices = np.arange(num_clients * samples).reshape(num_clients, samples)
+    clients = ClientData.from_partition({"feature": features.astype(np.float32), "label": labels}, list(indices))
+
+    def loss(params: Params, batch: Any) -> jax.Array:
+        products = jnp.sum(batch["feature"] * params[None, :], axis=-1)
+        return jax.nn.softplus(-batch["label"] * products) + regularization / 2 * jnp.sum(jnp.square(params))
 
     def evaluate(params: Params, data: TaskData) -> dict[str, jax.Array]:
         return {"train_loss": per_client_mean(loss(params, data.clients.samples), data.clients)}

@@ -10,6 +10,7 @@ All bounds are of (1/T) sum_{t<T} E ||grad f(x^t)||^2.
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 
