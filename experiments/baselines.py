@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.compression import AS_IT_IS
 from experiments.settings import Config
 from zofed import batches, checks, graphs, ledger
 from zofed.algorithms import dzopa, zone_s
@@ -26,6 +27,8 @@ def algorithm_of(config: Config, loss: LossFn, traced: Mapping[str, Any], direct
     for name, value, allowed in (
         ("participation", config.participation, "uniform"),
         ("aggregation.name", config.aggregation.name, "mean"),
+        ("aggregation.fraction", config.aggregation.fraction, 1.0),
+        ("aggregation.bits", config.aggregation.bits, AS_IT_IS),
         ("algorithm.per_sample", settings.per_sample, False),
     ):
         if value != allowed:

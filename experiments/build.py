@@ -8,14 +8,12 @@ import jax
 import numpy as np
 from ml_collections import FrozenConfigDict
 
-from experiments import baselines, shared_directions
+from experiments import averaging, baselines, compression, shared_directions
 from experiments.settings import Config, flatten
-from zofed import aggregation, batches, channels, checks, cohorts, estimators, ledger, sweep, tasks
-from zofed.algorithms import fedavg, fedzo
+from zofed import aggregation, batches, channels, checks, cohorts, ledger, sweep, tasks
 from zofed.base import Algorithm, LossFn, dimension
 from zofed.data import partitions
 from zofed.data.datasets import NAMES, Dataset, load
-from zofed.directions import LAWS
 from zofed.ledger import Costs
 from zofed.tasks import Task
 
@@ -38,13 +36,14 @@ TRACED: dict[str, type[np.generic]] = {
     "seed": np.uint32,
     "algorithm.learning_rate": np.float32,
     "algorithm.smoothing": np.float32,
+    "algorithm.server_learning_rate": np.float32,
     "algorithm.penalty": np.float32,
     "channel.snr_db": np.float32,
     "channel.gain_threshold": np.float32,
 }
 """Settings that `algorithm_of` takes as traced numbers: a sweep over them is one program. Others shape it."""
 
-ALGORITHMS = ("fedavg", "fedzo", *baselines.NAMES, *shared_directions.NAMES)
+ALGORITHMS = (*averaging.NAMES, *baselines.NAMES, *shared_directions.NAMES)
 AGGREGATIONS = ("aircomp", "majority", "mean")
 PARTICIPATIONS = ("gain_threshold", "uniform")
 PARTITIONS = ("dirichlet", "dirichlet_prior", "iid", "shards")
@@ -97,26 +96,13 @@ def algorithm_of(
         "local_steps": settings.local_steps,
         "batch_size": settings.batch_size,
         "batching": batches.BATCHINGS[config.data.batching],
-        "aggregation": _aggregation(config, traced),
+        "aggregation": compression.compress(config, _aggregation(config, traced)),
         "sample_cohort": _sample_cohort(config, traced),
     }
-    if settings.name == "fedavg":
-        return fedavg(loss, **common)
     if settings.name in shared_directions.NAMES:
         smoothing = traced["algorithm.smoothing"]
         return shared_directions.algorithm_of(config, loss, smoothing, direction_chunk, common)
-    checks.choice("algorithm.directions", settings.directions, LAWS)
-    checks.choice("algorithm.estimator", settings.estimator, estimators.DIFFERENCES)
-    return fedzo(
-        loss,
-        smoothing=traced["algorithm.smoothing"],
-        num_directions=settings.num_directions,
-        directions=LAWS[settings.directions](),
-        difference=estimators.DIFFERENCES[settings.estimator](),
-        per_sample=settings.per_sample,
-        direction_chunk=direction_chunk,
-        **common,
-    )
+    return averaging.algorithm_of(config, loss, traced, direction_chunk, common)
 
 
 def _aggregation(config: Config, traced: Mapping[str, Any]) -> aggregation.Aggregation:
@@ -200,6 +186,13 @@ _USED_IF: dict[str, Callable[[Config], bool]] = {
     "algorithm.num_estimates": lambda config: config.algorithm.name in baselines.NAMES,
     "algorithm.consensus_rate": lambda config: config.algorithm.name == "dzopa",
     "algorithm.graph": lambda config: config.algorithm.name == "dzopa",
+    "aggregation.stochastic": lambda config: config.aggregation.bits != compression.AS_IT_IS,
+    "aggregation.error_feedback": compression.is_compressed,
+    "algorithm.server_optimizer": lambda config: config.algorithm.name in averaging.NAMES,
+    "algorithm.server_learning_rate": lambda config: config.algorithm.name in averaging.NAMES,
+    "algorithm.server_momentum": lambda config: (
+        config.algorithm.name in averaging.NAMES and config.algorithm.server_optimizer in averaging.WITH_MOMENTUM
+    ),
     "algorithm.smoothing": lambda config: config.algorithm.name != "fedavg" and config.algorithm.estimator != "jvp",
     "algorithm.num_directions": lambda config: config.algorithm.name != "fedavg",
     "algorithm.directions": lambda config: config.algorithm.name != "fedavg",
@@ -248,14 +241,16 @@ def costs_of(config: Config, task: Task) -> Costs:
         return shared_directions.costs_of(config, params)
     if config.algorithm.name in baselines.NAMES:
         return baselines.costs_of(config, params)
-    count = {"mean": ledger.model_exchange, "aircomp": ledger.over_the_air}[config.aggregation.name]
-    return count(params)
+    return compression.costs_of(config, averaging.costs_of(config, params), params)
 
 
 def paper_costs_of(config: Config, task: Task) -> Costs:
-    """The same as DeComFL's paper counts it: other algorithms exchange 4-byte numbers in either account."""
+    """The same as DeComFL's paper counts it: where nothing is compressed, others exchange 4-byte numbers either way."""
     if config.algorithm.name == "decomfl":
         return shared_directions.paper_costs_of(config)
+    if config.algorithm.name in averaging.NAMES:
+        params = jax.eval_shape(task.init, jax.random.key(0))
+        return compression.costs_of(config, averaging.costs_of(config, params), params, ledger.compressed_paper)
     return costs_of(config, task)
 
 

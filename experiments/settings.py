@@ -36,13 +36,22 @@ def study(data: Config) -> Config:
                 "per_sample": False,  # directions of its own for each example of a batch
                 "optimizer": "sgd",  # of decomfl, baffle and mezo: sgd, momentum, adam or sign
                 "momentum": 0.9,  # decay of optimizer=momentum
+                "server_optimizer": "sgd",  # of fedavg and fedzo: sgd, momentum, adam, yogi or adagrad
+                "server_momentum": 0.9,  # decay of the mean update in server_optimizer=momentum, adam and yogi
+                "server_learning_rate": 1.0,
                 "num_estimates": 1,  # of dzopa and zone_s, which take no local steps: estimates averaged in a round
                 "consensus_rate": 0.01,  # of dzopa: gamma
                 "graph": "complete",  # of dzopa: a name in zofed.graphs.GRAPHS
                 "penalty": 500.0,  # of zone_s: rho, in the place of learning_rate
                 "max_lag": -1,  # of decomfl: who missed more rounds pulls the model; -1: nobody does
             },
-            "aggregation": {"name": "mean"},  # mean; aircomp: over the air, with noise; majority: decomfl of one bit
+            "aggregation": {
+                "name": "mean",  # mean; aircomp: over the air, with noise; majority: decomfl of one bit
+                "fraction": 1.0,  # of the entries that a client sends, the largest ones (Top-k); 1: all of them
+                "bits": 32,  # of each number that it sends, 1 to 16 quantised (FedCom has 8); 32: as it is
+                "stochastic": True,  # of bits below 32: rounding by chance, unbiased; False: to the nearest
+                "error_feedback": False,  # what fraction and bits leave out is kept, and added next time
+            },
             "channel": {  # of participation=gain_threshold and aggregation.name=aircomp
                 "snr_db": 0.0,
                 "gain_threshold": 0.8,

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 
+from experiments import compression
 from experiments.settings import Config
 from zofed import checks, ledger
 from zofed.algorithms import baffle, decomfl, mezo
@@ -95,15 +97,19 @@ def costs_of(config: Config, params: Params) -> Costs:
     counts = settings.local_steps, settings.num_directions
     if settings.name == "mezo":
         return ledger.one_agent()
+    scalars = jax.ShapeDtypeStruct(counts, np.float32)
     if settings.name == "baffle":
-        return ledger.scalars_up_model_down(params, settings.num_directions)
+        return compression.costs_of(config, ledger.scalars_up_model_down(params, settings.num_directions), scalars)
     # Who pulls the model needs the optimiser's state with it.
     model = jax.eval_shape(functools.partial(start, rule_of(config)), params)
     if config.aggregation.name == "aircomp":
         return ledger.shared_directions_over_the_air(model, *counts)
-    return ledger.shared_directions(model, *counts, bits=1 if config.aggregation.name == "majority" else 32)
+    bits = 1 if config.aggregation.name == "majority" else 32
+    return compression.costs_of(config, ledger.shared_directions(model, *counts, bits=bits), scalars)
 
 
 def paper_costs_of(config: Config) -> Costs:
     """DeComFL as its paper counts."""
-    return ledger.shared_directions_paper(config.algorithm.local_steps, config.algorithm.num_directions)
+    counts = config.algorithm.local_steps, config.algorithm.num_directions
+    scalars = jax.ShapeDtypeStruct(counts, np.float32)
+    return compression.costs_of(config, ledger.shared_directions_paper(*counts), scalars, ledger.compressed_paper)

@@ -197,8 +197,8 @@ def test_the_papers_account_of_figures_3_and_6() -> None:
     """FedCom sends 0.25 d and the largest 10% are 0.1 d, in numbers of 4 bytes."""
     model = {"all": np.zeros(1_206_590, np.float32)}
     full = ledger.model_exchange(model)
-    for compression, share in (({"bits": 8}, 0.25), ({"fraction": 0.1}, 0.1), ({"fraction": 0.01}, 0.01)):
-        sent = ledger.compressed_paper(full, model, **compression).per_participant.uplink_bytes / 4
+    for fraction, bits, share in ((1.0, 8, 0.25), (0.1, 32, 0.1), (0.01, 32, 0.01)):
+        sent = ledger.compressed_paper(full, model, fraction, bits).per_participant.uplink_bytes / 4
         assert sent == pytest.approx(share * 1_206_590, abs=1)
 
 
