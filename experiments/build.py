@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from ml_collections import FrozenConfigDict
 
-from experiments import averaging, baselines, compression, shared_directions
+from experiments import averaging, baselines, compression, image_tasks, shared_directions
 from experiments.settings import Config, flatten
 from zofed import aggregation, batches, channels, checks, cohorts, ledger, sweep, tasks
 from zofed.base import Algorithm, LossFn, dimension
@@ -170,6 +170,7 @@ def _check_data(config: Config) -> None:
     if config.data.name == "quadratic":
         task_of(config)
     else:
+        image_tasks.check(config.data, _dataset(config.data.name, config.data.directory))
         _partition(_frozen_data(config), config.num_clients)
 
 
@@ -282,7 +283,7 @@ def _task(data: Config, num_clients: int) -> Task:
             effective_rank=data.effective_rank,
             ripple=data.ripple,
         )
-    return tasks.softmax_regression(_dataset(data.name, data.directory), _partition(data, num_clients))
+    return image_tasks.task_of(data, _dataset(data.name, data.directory), _partition(data, num_clients))
 
 
 @functools.lru_cache(maxsize=2)

@@ -77,6 +77,8 @@ def images(name: str, **changes: Any) -> Config:
         {
             "name": name,
             "directory": placeholder(str),  # where its files are; None: the usual places
+            "model": "softmax",  # softmax, or a name in image_tasks.MODELS
+            "normalisation": "none",  # none: images in [0, 1]; published: then by zofed.data.NORMALISATIONS
             "partition": "shards",  # iid, shards, dirichlet or dirichlet_prior
             "shards_per_client": 2,
             "dirichlet_alpha": 1.0,

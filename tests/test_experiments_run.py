@@ -18,7 +18,7 @@ import xarray
 
 from experiments import build, checkpoint, files, interrupt, run, sweeps
 from experiments.settings import flatten, images, study
-from zofed.data import Dataset
+from zofed.data import Dataset, load
 
 # How ml_collections loads a config file.
 pytestmark = [
@@ -224,7 +224,7 @@ def test_a_workdir_keeps_to_its_run(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("--config=experiments/no_such_config.py", "no_such_config.py"),
         ("--config.data.dim=0", "dim=0; allowed: an integer from 1 up"),
         ("--config.data.name=digits", "needs settings that this config has not, such as data.partition"),
-        ("--config.data.name=cifar", "data.name='cifar'; allowed: 'digits'"),
+        ("--config.data.name=cifar", "data.name='cifar'; allowed: 'cifar10', 'digits'"),
     ],
 )
 def test_wrong_options_say_so_and_touch_nothing(
@@ -325,12 +325,50 @@ def test_partition_that_cannot_be_is_refused_before_anything_compiles() -> None:
         build.check(config)
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        (
+            "model",
+            "lenet",
+            r"takes images of \(32, 32, 3\); those of data.name='digits' are \(8, 8\); allowed: 'softmax'",
+        ),
+        ("model", "vgg", "data.model='vgg'; allowed: 'fashion_cnn'"),
+        ("normalisation", "unit", "data.normalisation='unit'; allowed: 'none', 'published'"),
+        ("normalisation", "published", "data.name='digits'; allowed: 'none'"),
+    ],
+)
+def test_models_that_do_not_go_with_the_data_are_refused(setting: str, value: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build.check(study(images("digits", **{setting: value})))
+
+
+@pytest.fixture
+def few_images(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every 30th image of the real sets: an evaluation of a convolutional network on all takes seconds."""
+
+    def thin(name: str, directory: str | None) -> Dataset:
+        whole = load(name, directory)
+        step = 1 if name == "digits" else 30
+        train, test = ({field: own[::step] for field, own in split.items()} for split in (whole.train, whole.test))
+        return whole._replace(train=train, test=test)
+
+    caches = (build._dataset, build._partition, build._task)
+    monkeypatch.setattr(build, "load", thin)
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.mark.usefixtures("few_images")
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("[!_]*.py")))
 def test_every_config_plays_two_rounds(name: str, tmp_path: Path, load_real: Callable[[str], Dataset]) -> None:
     module = importlib.import_module(f"experiments.configs.{name}")
     assert f"python -m experiments.run --config=experiments/configs/{name}.py" in (module.__doc__ or "")
     config = module.get_config()
-    if config.data.name in ("mnist", "fashion_mnist"):
+    if config.data.name in ("cifar10", "fashion_mnist", "mnist"):
         load_real(config.data.name)
     config.num_rounds = 2
     config.eval_every = 1
