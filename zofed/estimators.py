@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from zofed import checks, rng
 from zofed.base import LossFn, Params, dimension, wide
 from zofed.directions import Direction, Directions
+from zofed.sequential import loop_under_vmap
 
 __all__ = ["DIFFERENCES", "Estimate", "Estimator", "central", "estimator", "forward", "jvp", "signed"]
 
@@ -133,6 +134,7 @@ def estimator(
     difference: Difference | None = None,
     per_sample: bool = False,
     chunk: int | None = None,
+    sequential: bool = False,
 ) -> Estimator:
     """The mini-batch estimator of FedZO, (II-B), and of DeComFL with P > 1 (Algorithm 4).
 
@@ -146,6 +148,8 @@ def estimator(
             `example * num_directions + p`. Their variance then falls with the batch size too; with shared directions
             (the papers' algorithms) only data noise does.
         chunk: how many directions are held at once; None holds all, 1 keeps memory at O(dim).
+        sequential: models are evaluated one after another, where a map over directions or clients has several;
+            their directions are still drawn together. For convolutions on a CPU; see `zofed.sequential`.
 
     Returns:
         An `Estimator`.
@@ -166,6 +170,7 @@ def estimator(
     checks.positive("smoothing", smoothing)
     chunk = None if chunk is None else checks.count("direction chunk", chunk)
     difference = forward() if difference is None else difference
+    evaluated = loop_under_vmap if sequential else lambda function: function
 
     def losses_of(batch: Any) -> Losses:
         def losses(params: Params) -> jax.Array:
@@ -174,8 +179,16 @@ def estimator(
 
         return losses
 
+    @evaluated
+    def losses_at(params: Params, batch: Any) -> jax.Array:
+        return losses_of(batch)(params)
+
+    @evaluated
+    def scalar_along(params: Params, batch: Any, base: Any, direction: Direction, smoothing: jax.Array) -> Any:
+        return difference.scalar(losses_of(batch), params, base, direction, smoothing)
+
     def estimate(direction_key: Callable[[jax.Array], jax.Array], params: Params, batch: Any) -> Estimate:
-        base = losses_of(batch)(params) if difference.needs_base else None
+        base = losses_at(params, batch) if difference.needs_base else None
         scale = directions.scale(dimension(params))
         total = num_directions * (jax.tree.leaves(batch)[0].shape[0] if per_sample else 1)
 
@@ -186,7 +199,7 @@ def estimator(
                 example = jax.lax.div(number, jnp.int32(num_directions))
                 own_batch = jax.tree.map(lambda leaf: leaf[example][None], batch)
                 own_base = None if base is None else base[example][None]
-            scalar, loss = difference.scalar(losses_of(own_batch), params, own_base, direction, smoothing)
+            scalar, loss = scalar_along(params, own_batch, own_base, direction, jnp.asarray(smoothing))
             return scalar, loss, direction
 
         def accumulate(gradient: Params, numbers: jax.Array) -> tuple[Params, tuple[jax.Array, jax.Array]]:

@@ -72,7 +72,9 @@ def vectorise(
     def over_cells(function: Callable[..., Any], donate: tuple[int, ...], num_trees: int) -> Any:
         def mapped(*arguments: Any) -> Any:
             *trees, data = arguments
-            return jax.lax.map(lambda cells: function(*cells, data), tuple(trees), batch_size=block)
+            # A block of one is a cell, not a vmap over one.
+            blocks = block if block > 1 else None
+            return jax.lax.map(lambda cells: function(*cells, data), tuple(trees), batch_size=blocks)
 
         shardings = (by_cell,) * num_trees + (replicated,)
         if len(devices) > 1:
