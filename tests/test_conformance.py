@@ -114,6 +114,16 @@ ROWS = {
     ),
     "dzopa ring": Row(peers, 0.05),
     "zone_s": Row(primal_dual, 0.05, 200),
+    "decomfl adam aircomp sequential": Row(
+        shared_directions(
+            aggregation=aggregation.aircomp(20.0),
+            sample_cohort=cohorts.gain_threshold(0.5),
+            optimizer=optax.scale_by_adam(),
+            sequential=True,
+        ),
+        0.05,
+        120,
+    ),
     "fedavg": Row(first_order(), 0.1),
     "fedavg local momentum server adam": Row(
         first_order(local_optimizer=optax.trace(0.9), server_optimizer=optax.scale_by_adam()), 0.05, 120

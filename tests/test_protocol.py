@@ -29,7 +29,7 @@ ONE_BIT: dict[str, Any] = {"difference": signed(forward())}
 
 
 @functools.cache
-def plan_of(name: str, bits: int = 32, secret: int | None = None) -> Plan:
+def plan_of(name: str, bits: int = 32, secret: int | None = None, sequential: bool = False) -> Plan:
     law = gaussian() if secret is None else private(gaussian(), rng.seed_key(secret))
     agreed = rule(law, OPTIMIZERS[name])
 
@@ -43,6 +43,7 @@ def plan_of(name: str, bits: int = 32, secret: int | None = None) -> Plan:
             2,
             directions=law,
             optimizer=agreed.optimizer,
+            sequential=sequential,
             **(ONE_BIT if bits == 1 else {}),
         )
 
@@ -63,9 +64,10 @@ def play(
     name: str = "ema",
     client_type: Any = Client,
     bits: int = 32,
+    sequential: bool = False,
     **options: Any,
 ) -> tuple[Server, list[Any], list[Any]]:
-    plan = plan_of(name, bits)
+    plan = plan_of(name, bits, sequential=sequential)
     link = aggregation.majority() if bits == 1 else aggregation.mean()
     server = Server(plan, link, **{"num_clients": NUM_CLIENTS, **options})
     clients = [client_type(id, DATA, SEED, plan) for id in range(NUM_CLIENTS)]
@@ -141,12 +143,14 @@ def test_mutants_die(mutant: Any) -> None:
     assert max(distance(caught_up(server, client), server.model) for client in clients) > 1e-3
 
 
-def test_a_whole_run_is_the_fast_forms_up_to_the_round_off_of_losses() -> None:
-    """The two forms measure losses in programs of their own, whose sums XLA may order differently.
+@pytest.mark.parametrize("sequential", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_whole_run_is_the_fast_forms(sequential: bool) -> None:
+    """Bit for bit, client by client, where models are evaluated one after another, and so in the same shapes.
 
-    That is eps |F| / smoothing = 6e-8 * 10 / 0.05 in a scalar, and it is what each form steps along.
+    Else the two forms measure losses in programs whose sums XLA may order differently: eps |F| / smoothing =
+    6e-8 * 10 / 0.05 in a scalar, and that is what each form steps along.
     """
-    plan, sample = plan_of("ema"), cohorts.uniform(2)
+    plan, sample = plan_of("ema", sequential=sequential), cohorts.uniform(2)
 
     def fast(num_directions: int, num_rounds: int, state: Any = None) -> Any:
         built = decomfl(
@@ -158,6 +162,7 @@ def test_a_whole_run_is_the_fast_forms_up_to_the_round_off_of_losses() -> None:
             2,
             optimizer=plan.rule.optimizer,
             sample_cohort=sample,
+            sequential=sequential,
         )
         state = built.init(tiny.PARAMS, NUM_CLIENTS) if state is None else state
         return jax.jit(lambda state: simulate(SEED, built, state, DATA, num_rounds, client_chunk=1))(state)
@@ -165,8 +170,11 @@ def test_a_whole_run_is_the_fast_forms_up_to_the_round_off_of_losses() -> None:
     state, first = fast(2, 4)
     state, second = fast(4, 4, state)
     ids = [np.asarray(sample(rng.round_keys(SEED, r), NUM_CLIENTS).ids[:2]).tolist() for r in range(8)]
-    server, _, _ = play(ids, num_clients=None)
+    server, _, _ = play(ids, sequential=sequential, num_clients=None)
     whole = replay.concatenate([first.rounds.record.history, second.rounds.record.history])
+    if sequential:
+        np.testing.assert_array_equal(server.history.scalars, whole.scalars)
+        assert replay.digest(server.model) == replay.digest(state.server)
     np.testing.assert_allclose(server.history.scalars, whole.scalars, rtol=0, atol=2e-4)
     assert distance(server.model, state.server) < 1e-3
     for name in ("round", "key", "num_directions", "rate"):
