@@ -12,7 +12,7 @@ import pytest
 from zofed.base import dimension
 from zofed.models.classifier import Classifier
 from zofed.models.cnn import fashion_cnn, lenet, mnist_cnn
-from zofed.models.convolution import convolve, max_pool
+from zofed.models.convolution import convolve_and_pool, in_blocks, max_pool
 from zofed.models.resnet import resnet8
 
 Array = np.ndarray
@@ -44,19 +44,19 @@ def dense64(values: Array, layer: dict[str, Array]) -> Array:
 
 def mnist64(params: Any, image: Array) -> Array:
     image = image[..., None]
-    for name in ("Conv_0", "Conv_1"):
+    for name in ("ConvAndPool_0", "ConvAndPool_1"):
         image = pool64(relu64(conv64(image, **params[name], same=True)))
     return dense64(image, params["Dense_0"])
 
 
 def fashion64(params: Any, image: Array) -> Array:
     image = relu64(conv64(image[..., None], **params["Conv_0"]))
-    image = pool64(relu64(conv64(image, **params["Conv_1"])))
+    image = pool64(relu64(conv64(image, **params["ConvAndPool_0"])))
     return dense64(relu64(dense64(image, params["Dense_0"])), params["Dense_1"])
 
 
 def lenet64(params: Any, image: Array) -> Array:
-    for name in ("Conv_0", "Conv_1"):
+    for name in ("ConvAndPool_0", "ConvAndPool_1"):
         image = pool64(relu64(conv64(image, **params[name])))
     for name in ("Dense_0", "Dense_1"):
         image = relu64(dense64(image, params[name]))
@@ -137,20 +137,41 @@ def test_models_start_as_in_pytorch(name: str) -> None:
             assert 0.7 * bound < np.abs(layer["bias"]).max() <= bound * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("strides", [1, 2])
-@pytest.mark.parametrize("padding", ["SAME", "VALID"])
-def test_convolutions(channels: int, strides: int, padding: str) -> None:
+@pytest.mark.parametrize("channels", [1, 8])
+@pytest.mark.parametrize(("size", "padding"), [(5, 2), (3, 0), (2, 0)])
+@pytest.mark.parametrize(("height", "width"), [(8, 10), (9, 8)])
+def test_convolutions_with_a_pool(channels: int, size: int, padding: int, height: int, width: int) -> None:
+    """In either form: as a product of patches for few channels, odd kernels and even sides, else as a convolution."""
     generator = np.random.default_rng(0)
-    image, kernel = generator.standard_normal((2, 9, 8, channels)), generator.standard_normal((5, 3, channels, 4))
-    found = convolve(
-        jnp.asarray(image, jnp.float32),
-        jnp.asarray(kernel, jnp.float32),
-        (strides, strides),
-        padding,
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    )
-    np.testing.assert_allclose(found, conv64(image, kernel, strides=strides, same=padding == "SAME"), atol=2e-5)
+    image = generator.standard_normal((2, height, width, channels))
+    kernel = generator.standard_normal((size, size, channels, 4))
+    convolve = jax.jit(convolve_and_pool, static_argnums=2)
+    found = convolve(jnp.asarray(image, jnp.float32), jnp.asarray(kernel, jnp.float32), padding)
+    padded = np.pad(image, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    np.testing.assert_allclose(found, pool64(conv64(padded, kernel)), atol=5e-5)
+
+
+def test_one_channel_is_a_product() -> None:
+    """What the CPU form is for: no convolution is left of one input channel, one is of 16."""
+    for channels, convolutions in ((1, 0), (16, 1)):
+        image, kernel = jnp.zeros((2, 8, 8, channels)), jnp.zeros((5, 5, channels, 4))
+        lowered = jax.jit(lambda image, kernel: convolve_and_pool(image, kernel, 2)).lower(image, kernel)
+        assert lowered.as_text().count("stablehlo.convolution") == convolutions
+
+
+def test_blocks_of_images() -> None:
+    """The same numbers, and the memory of a block: the last one is what is left."""
+    kernel = jnp.ones((3, 3, 1, 4))
+
+    def apply(images: jax.Array) -> jax.Array:
+        return jnp.max(convolve_and_pool(images[..., None], kernel, 1), axis=(1, 2))
+
+    images = jnp.asarray(np.random.default_rng(0).standard_normal((37, 8, 8)), jnp.float32)
+    np.testing.assert_allclose(in_blocks(apply, images), apply(images), rtol=1e-6)
+    compiled = jax.jit(lambda images: in_blocks(apply, images)).lower(jnp.zeros((1600, 8, 8))).compile()
+    analysis = compiled.memory_analysis()
+    assert analysis is not None
+    assert analysis.temp_size_in_bytes < 1600 * 8 * 8 * 4
 
 
 @pytest.mark.parametrize(("height", "width", "window"), [(4, 4, 2), (5, 7, 2), (7, 6, 3)])

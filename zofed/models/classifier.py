@@ -1,6 +1,5 @@
 """Image classifiers out of flax modules, as pure functions."""
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,12 +9,30 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from zofed.models.convolution import convolve
+from zofed.models.convolution import convolve_and_pool, in_blocks
 
-__all__ = ["Classifier", "Conv", "classifier"]
+__all__ = ["Classifier", "ConvAndPool", "classifier"]
 
-Conv = functools.partial(nn.Conv, conv_general_dilated=convolve)
-"""`flax.linen.Conv`, computed as `zofed.models.convolution` says."""
+
+class ConvAndPool(nn.Module):
+    """A convolution with bias, ReLU and a max pool of 2x2; bias and ReLU, being monotone, follow the pool.
+
+    Attributes:
+        features: output channels.
+        size: of the kernel, size x size.
+        padding: zeros on each side.
+    """
+
+    features: int
+    size: int
+    padding: int = 0
+
+    @nn.compact
+    def __call__(self, image: jax.Array) -> jax.Array:
+        shape = (self.size, self.size, image.shape[-1], self.features)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        return nn.relu(convolve_and_pool(image, kernel, self.padding) + bias[None, None, None, :])
 
 
 class Classifier(NamedTuple):
@@ -46,7 +63,8 @@ def classifier(module: nn.Module, image_shape: tuple[int, ...]) -> Classifier:
 
     def apply(params: Any, image: jax.Array) -> Any:
         dtype = jax.tree.leaves(params)[0].dtype
-        return module.apply({"params": params}, image.reshape(-1, *with_channels).astype(dtype))
+        batch = image.reshape(-1, *with_channels).astype(dtype)
+        return in_blocks(lambda block: module.apply({"params": params}, block), batch)
 
     return Classifier(init, apply, image_shape)
 

@@ -3,8 +3,7 @@
 import flax.linen as nn
 import jax
 
-from zofed.models.classifier import Classifier, Conv, classifier
-from zofed.models.convolution import max_pool
+from zofed.models.classifier import Classifier, ConvAndPool, classifier
 
 __all__ = ["fashion_cnn", "lenet", "mnist_cnn"]
 
@@ -15,7 +14,7 @@ class _MnistCNN(nn.Module):
     @nn.compact
     def __call__(self, image: jax.Array) -> jax.Array:
         for features in (16, 32):
-            image = max_pool(nn.relu(Conv(features, (5, 5), padding="SAME")(image)), 2)
+            image = ConvAndPool(features, 5, padding=2)(image)
         return nn.Dense(self.num_classes)(_flat(image))
 
 
@@ -24,9 +23,9 @@ class _FashionCNN(nn.Module):
 
     @nn.compact
     def __call__(self, image: jax.Array) -> jax.Array:
-        for features in (32, 64):
-            image = nn.relu(Conv(features, (3, 3), padding="VALID")(image))
-        hidden = nn.relu(nn.Dense(128)(_flat(max_pool(image, 2))))
+        image = nn.relu(nn.Conv(32, (3, 3), padding="VALID")(image))
+        image = ConvAndPool(64, 3)(image)
+        hidden = nn.relu(nn.Dense(128)(_flat(image)))
         return nn.Dense(self.num_classes)(hidden)
 
 
@@ -36,7 +35,7 @@ class _LeNet(nn.Module):
     @nn.compact
     def __call__(self, image: jax.Array) -> jax.Array:
         for features in (6, 16):
-            image = max_pool(nn.relu(Conv(features, (5, 5), padding="VALID")(image)), 2)
+            image = ConvAndPool(features, 5)(image)
         hidden = _flat(image)
         for features in (120, 84):
             hidden = nn.relu(nn.Dense(features)(hidden))

@@ -1,25 +1,24 @@
-"""What convolutional models are computed with: the one place that decides how a backend convolves and pools."""
+"""What convolutional models are computed with: the one place that decides how a backend convolves and pools.
 
+The forms for CPU were chosen by measurement (`experiments.benchmarks.decomfl_round`): XLA runs a convolution of one
+image channel at a tenth of its rate for matrix products, and at half of that rate or more once there are 16, if the
+images in flight fit the cache.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["convolve", "max_pool"]
+__all__ = ["IMAGES_AT_ONCE", "convolve_and_pool", "in_blocks", "max_pool"]
 
+IMAGES_AT_ONCE = 16
+"""Images that a network on a CPU works on at once: their activations stay in the cache of a core."""
 
-def convolve(lhs: jax.Array, rhs: jax.Array, window_strides: Any, padding: Any, **options: Any) -> jax.Array:
-    """`jax.lax.conv_general_dilated`, as `flax.linen.Conv(conv_general_dilated=...)` calls it.
-
-    Args:
-        lhs: images [batch, height, width, channels].
-        rhs: kernel [height, width, channels, features].
-        window_strides: of the two axes.
-        padding: a name, or a pair per axis.
-        **options: of that function.
-    """
-    return lax.conv_general_dilated(lhs, rhs, window_strides, padding, **options)
+FEW_CHANNELS = 4
+"""Up to this number of input channels, `convolve_and_pool` is a product of patches and kernel on a CPU."""
 
 
 def max_pool(images: jax.Array, window: int) -> jax.Array:
@@ -39,3 +38,51 @@ def max_pool(images: jax.Array, window: int) -> jax.Array:
     rows, columns = height // window, width // window
     whole = images[:, : rows * window, : columns * window]
     return jnp.max(whole.reshape(batch, rows, window, columns, window, channels), axis=(2, 4))
+
+
+def convolve_and_pool(images: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
+    """`max_pool` of 2x2 windows of a convolution of stride 1.
+
+    On a CPU and of few channels: one product of patches and kernel for all four places of a window, so that the pool
+    is a maximum of four blocks of columns.
+
+    Args:
+        images: [batch, height, width, channels].
+        kernel: [size, size, channels, features].
+        padding: zeros on each of the four sides.
+
+    Returns:
+        [batch, rows, columns, features], where 2 rows <= height + 2 padding - size + 1, and likewise the columns.
+    """
+    size = kernel.shape[0]
+    sides = [extent + 2 * padding - size + 1 for extent in images.shape[1:3]]
+    even = size % 2 == 1 and not any(side % 2 for side in sides)
+    if jax.default_backend() == "cpu" and images.shape[3] <= FEW_CHANNELS and even:
+        return _pooled_product(jnp.pad(images, ((0, 0), (padding, padding), (padding, padding), (0, 0))), kernel)
+    edges = ((padding, padding), (padding, padding))
+    layout = ("NHWC", "HWIO", "NHWC")
+    return max_pool(lax.conv_general_dilated(images, kernel, (1, 1), edges, dimension_numbers=layout), 2)
+
+
+def _pooled_product(padded: jax.Array, kernel: jax.Array) -> jax.Array:
+    """What the four convolutions of a window see are (size + 1) x (size + 1) pixels, (size + 1) / 2 blocks of 2x2."""
+    batch, height, width, channels = padded.shape
+    size, _, _, features = kernel.shape
+    blocks = (size + 1) // 2
+    rows, columns = (height - size + 1) // 2, (width - size + 1) // 2
+    folded = padded.reshape(batch, height // 2, 2, width // 2, 2, channels).swapaxes(2, 3)
+    folded = folded.reshape(batch, height // 2, width // 2, 4 * channels)
+    patches = [folded[:, y : y + rows, x : x + columns] for y in range(blocks) for x in range(blocks)]
+    # One kernel for each place in the window, shifted to it.
+    places = [(y, x) for y in (0, 1) for x in (0, 1)]
+    shifted = jnp.stack([jnp.pad(kernel, ((y, 1 - y), (x, 1 - x), (0, 0), (0, 0))) for y, x in places], axis=-2)
+    shifted = shifted.reshape(blocks, 2, blocks, 2, channels, 4 * features).swapaxes(1, 2)
+    product = jnp.concatenate(patches, axis=-1).reshape(batch * rows * columns, -1) @ shifted.reshape(-1, 4 * features)
+    return jnp.max(product.reshape(batch, rows, columns, 4, features), axis=3)
+
+
+def in_blocks(apply: Callable[[jax.Array], Any], images: jax.Array) -> Any:
+    """`apply(images)`, a function of each image alone: on a CPU of `IMAGES_AT_ONCE` after one another."""
+    if jax.default_backend() != "cpu" or images.shape[0] <= IMAGES_AT_ONCE:
+        return apply(images)
+    return lax.map(lambda image: apply(image[None])[0], images, batch_size=IMAGES_AT_ONCE)

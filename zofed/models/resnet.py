@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from zofed.models.classifier import Classifier, Conv, classifier
+from zofed.models.classifier import Classifier, classifier
 
 __all__ = ["resnet8"]
 
@@ -20,13 +20,13 @@ class _ResNet8(nn.Module):
             inner = nn.relu(self._conv(image, features, strides, f"stage{number}_first"))
             outer = self._conv(inner, features, 1, f"stage{number}_second")
             if strides > 1:
-                image = Conv(features, (1, 1), strides=strides, name=f"stage{number}_skip")(image)
+                image = nn.Conv(features, (1, 1), strides=strides, name=f"stage{number}_skip")(image)
             image = nn.relu(outer + image)
         return nn.Dense(self.num_classes, name="head")(jnp.mean(image, axis=(1, 2)))
 
     def _conv(self, image: jax.Array, features: int, strides: int, name: str) -> jax.Array:
         bare = self.num_groups is None
-        image = Conv(features, (3, 3), strides=strides, use_bias=bare, name=name)(image)
+        image = nn.Conv(features, (3, 3), strides=strides, use_bias=bare, name=name)(image)
         return image if bare else nn.GroupNorm(self.num_groups, epsilon=1e-5, name=f"{name}_norm")(image)
 
 
