@@ -52,7 +52,8 @@ class Row(NamedTuple):
         learning_rate: one at which it converges.
         calls: programs' calls, of ROUNDS rounds each, after which it is near the optimum.
         exact_chunks: whether chunks of clients change no bit of the state. Where clients share a model, their batches
-            are one batch, and a chunk decides how large it is.
+            are one batch, and a chunk decides how large it is; and where they share directions, the gradients of
+            their local steps are one product.
     """
 
     make: Callable[[Settings], Algorithm]
@@ -123,6 +124,7 @@ ROWS = {
         ),
         0.05,
         120,
+        exact_chunks=False,
     ),
     "fedavg": Row(first_order(), 0.1),
     "fedavg local momentum server adam": Row(

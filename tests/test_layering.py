@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    ["zofed.base", "zofed.checks", "zofed.rng", "zofed.models"],
+    ["zofed.base", "zofed.checks", "zofed.rng", "zofed.models", "zofed.sequential"],
     ["zofed.batches", "zofed.channels", "zofed.data", "zofed.directions", "zofed.graphs"],
     ["zofed.cohorts", "zofed.descent", "zofed.estimators"],
     ["zofed.aggregation", "zofed.replay"],
