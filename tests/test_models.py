@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,9 +11,13 @@ import numpy as np
 import pytest
 
 from zofed.base import dimension
+from zofed.data import Dataset
+from zofed.models import pretrained
+from zofed.models.carlini import CarliniCNN, carlini_cnn, fold_batch_norm
 from zofed.models.classifier import Classifier
 from zofed.models.cnn import fashion_cnn, lenet, mnist_cnn
 from zofed.models.convolution import convolve_and_pool, in_blocks, max_pool
+from zofed.models.pretrained import resnet8_cifar10
 from zofed.models.resnet import resnet8
 
 Array = np.ndarray
@@ -83,6 +88,15 @@ def resnet64(params: Any, image: Array) -> Array:
     return dense64(image.mean(axis=(1, 2)), params["head"])
 
 
+def carlini64(params: Any, image: Array) -> Array:
+    for number in range(4):
+        image = relu64(conv64(image, **params[f"conv{number}"]))
+        image = pool64(image) if number % 2 else image
+    for number in range(2):
+        image = relu64(dense64(image, params[f"hidden{number}"]))
+    return dense64(image, params["head"])
+
+
 # name -> model, number of parameters, reference
 MODELS: dict[str, tuple[Classifier, int, Callable[[Any, Array], Array]]] = {
     "mnist_cnn": (mnist_cnn(), 28_938, mnist64),
@@ -91,6 +105,7 @@ MODELS: dict[str, tuple[Classifier, int, Callable[[Any, Array], Array]]] = {
     "lenet": (lenet(), 62_006, lenet64),
     "resnet8": (resnet8(), 77_946, resnet64),
     # MLPerf Tiny counts 78,666, of which 960 are BatchNorm's.
+    "carlini": (carlini_cnn(), 1_147_978, carlini64),
     "resnet8, unnormalised": (resnet8(num_groups=None), 78_666 - 960, resnet64),
 }
 
@@ -189,3 +204,34 @@ def test_half_precision_models_take_float32_images() -> None:
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.bfloat16), shapes)
     assert jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((1, 28, 28), jnp.float32)).dtype == jnp.bfloat16
+
+
+def test_a_carlini_network_trained_with_batch_norm_folds_into_one_without() -> None:
+    module, generator = CarliniCNN(batch_norm=True), np.random.default_rng(0)
+    image = jnp.asarray(generator.uniform(-0.5, 0.5, (2, 32, 32, 3)), jnp.float32)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), image)
+    assert dimension(shapes["params"]) == 1_148_746
+    draw = lambda leaf: jnp.asarray(generator.uniform(0.5, 1.5, leaf.shape) / leaf.shape[0], jnp.float32)  # noqa: E731
+    variables: Any = jax.tree.map(draw, shapes)
+    expected: Any = module.apply(variables, image)
+    folded = jax.jit(carlini_cnn().apply)(fold_batch_norm(variables["params"], variables["batch_stats"]), image)
+    np.testing.assert_allclose(folded, expected, rtol=1e-5)
+
+
+def test_the_pretrained_resnet_has_its_accuracy(load_real: Callable[[str], Dataset]) -> None:
+    """82.22% of CIFAR-10's test set, 797 deer among them: what the network scored where it comes from."""
+    test, params = load_real("cifar10").test, resnet8_cifar10()
+    predict = jax.jit(lambda image: jnp.argmax(resnet8(num_groups=None).apply(params, image), axis=-1))
+    images = test["image"].reshape(100, 100, 32, 32, 3)
+    found = np.concatenate([predict(np.float32(image) / np.float32(127.5) - np.float32(1)) for image in images])
+    right = found == test["label"]
+    assert (right.sum(), right[test["label"] == 4].sum()) == (8222, 797)
+
+
+def test_damaged_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = bytearray(pretrained._RESNET8.read_bytes())
+    damaged[5000] ^= 1
+    (tmp_path / "resnet8.npz").write_bytes(damaged)
+    monkeypatch.setattr(pretrained, "_RESNET8", tmp_path / "resnet8.npz")
+    with pytest.raises(ValueError, match="install zofed again"):
+        resnet8_cifar10()
