@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from zofed.models.classifier import Classifier, Conv, classifier
+from zofed.models.classifier import Classifier, classifier
 from zofed.models.convolution import max_pool
 
 __all__ = ["CarliniCNN", "carlini_cnn", "fold_batch_norm"]
@@ -31,7 +31,7 @@ class CarliniCNN(nn.Module):
     @nn.compact
     def __call__(self, image: jax.Array, train: bool = False) -> jax.Array:
         for number, features in enumerate((64, 64, 128, 128)):
-            image = Conv(features, (3, 3), padding="VALID", name=f"conv{number}")(image)
+            image = nn.Conv(features, (3, 3), padding="VALID", name=f"conv{number}")(image)
             if self.batch_norm:
                 image = nn.BatchNorm(not train, momentum=0.9, epsilon=EPSILON, name=f"norm{number}")(image)
             image = nn.relu(image)
