@@ -10,12 +10,12 @@ from ml_collections import FrozenConfigDict
 
 from experiments import averaging, baselines, compression, image_tasks, shared_directions
 from experiments.settings import Config, flatten
-from zofed import aggregation, batches, channels, checks, cohorts, ledger, sweep, tasks
-from zofed.base import Algorithm, LossFn, dimension
+from zofed import aggregation, batches, channels, checks, cohorts, ledger, sweep, tasks, theory
+from zofed.base import Algorithm, LossFn, Params, dimension
 from zofed.data import partitions
 from zofed.data.datasets import NAMES, Dataset, load
 from zofed.ledger import Costs
-from zofed.tasks import Task
+from zofed.tasks import Task, TaskData
 
 __all__ = [
     "ALGORITHMS",
@@ -220,9 +220,16 @@ def check_axes(configs: Sequence[Config], names: Sequence[str]) -> None:
 
 def cell_of(config: Config, task: Task, client_chunk: int | None, direction_chunk: int | None) -> sweep.Cell:
     """One cell, ready to be vectorised: everything but the traced settings comes from the config."""
+
+    def evaluate(params: Params, data: TaskData) -> dict[str, jax.Array]:
+        record = task.evaluate(params, data)
+        if config.record_gradient:
+            record["squared_gradient_norm"] = theory.gradient_norm(task.loss, data.clients, params)
+        return record
+
     return sweep.federated(
         task.init,
-        task.evaluate,
+        evaluate,
         lambda traced: algorithm_of(config, task.loss, traced, direction_chunk),
         config.eval_every,
         client_chunk,

@@ -21,6 +21,7 @@ class Metric(NamedTuple):
 
 _KNOWN = {
     "train_loss": Metric("training loss f(x), mean of the clients' mean losses", "nat", np.fmin),
+    "squared_gradient_norm": Metric("squared norm of the gradient of f", "1"),
     "test_loss": Metric("test loss", "nat", np.fmin),
     "test_accuracy": Metric("test accuracy", "1", np.fmax),
     "batch_loss": Metric("loss of the participants' batches, mean since the last evaluation", "nat"),

@@ -28,27 +28,21 @@ from experiments.settings import Config
 from zofed import sweep
 from zofed.sweep import Grid, Group
 
-__all__ = ["main", "run", "use_compilation_cache", "use_cpu_devices"]
+__all__ = ["common_flags", "main", "parse", "run", "use_compilation_cache", "use_cpu_devices"]
 
 DEFAULT_CONFIG = Path(__file__).parent / "configs" / "fedzo_digits.py"
 MAX_ROWS_SHOWN = 40
 
 
-def _flags(arguments: Sequence[str]) -> flags.FlagValues:
+def common_flags(arguments: Sequence[str], config: Path) -> flags.FlagValues:
+    """The options that all apps with a config have; `config` is the file that is read where none is given."""
     values = flags.FlagValues()
     config_flags.DEFINE_config_file(
         "config",
-        str(DEFAULT_CONFIG),
+        str(config),
         "Config file; --config.NAME=VALUE changes a setting.",
         flag_values=values,
         sys_argv=list(arguments),
-    )
-    flags.DEFINE_multi_string(
-        "sweep",
-        [],
-        "NAME=VALUES: a swept setting, and [a, b, ...], range(...), linspace(start, stop, num) or "
-        "logspace(start, stop, num). Repeat it for more axes.",
-        flag_values=values,
     )
     flags.DEFINE_string("workdir", None, "Directory of the results.", flag_values=values)
     flags.DEFINE_bool("resume", False, "Go on with the run in workdir, if there is one.", flag_values=values)
@@ -57,14 +51,33 @@ def _flags(arguments: Sequence[str]) -> flags.FlagValues:
     return values
 
 
-def _parse(arguments: Sequence[str]) -> flags.FlagValues:
+def _flags(arguments: Sequence[str]) -> flags.FlagValues:
+    values = common_flags(arguments, DEFAULT_CONFIG)
+    flags.DEFINE_multi_string(
+        "sweep",
+        [],
+        "NAME=VALUES: a swept setting, and [a, b, ...], range(...), linspace(start, stop, num) or "
+        "logspace(start, stop, num). Repeat it for more axes.",
+        flag_values=values,
+    )
+    return values
+
+
+def parse(
+    arguments: Sequence[str], define: Callable[[Sequence[str]], flags.FlagValues], hint: str = ""
+) -> flags.FlagValues:
     """The flags of a command line.
+
+    Args:
+        arguments: the first is the command's name.
+        define: the options that there are.
+        hint: added to the error where an argument is no option.
 
     Raises:
         ValueError: one is unknown or has a wrong value.
     """
     try:
-        values = _flags(arguments)
+        values = define(arguments)
         rest = values(list(arguments))[1:]
     except (AttributeError, KeyError) as error:  # how ml_collections says that an option names no setting
         cause = error.args[0]
@@ -75,14 +88,14 @@ def _parse(arguments: Sequence[str]) -> flags.FlagValues:
     except Exception as error:  # whatever the code in a config file raises
         raise ValueError(f"--config: the file cannot be loaded: {type(error).__name__}: {error}") from error
     if rest:
-        raise ValueError(f"{rest} are no options; a sweep is written --sweep='NAME=VALUES'")
+        raise ValueError(f"{rest} are no options{hint}")
     return values
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command, `arguments[0]` being its name; returns the exit code."""
     try:
-        options = _parse(arguments)
+        options = parse(arguments, _flags, "; a sweep is written --sweep='NAME=VALUES'")
         if options.help:
             print(__doc__, options.get_help(), sep="\n")
             return 0

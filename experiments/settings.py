@@ -21,6 +21,7 @@ def study(data: Config) -> Config:
             "seed": 0,  # of the run; the partition of the data has its own
             "num_rounds": 100,
             "eval_every": 5,  # rounds between evaluations; divides num_rounds
+            "record_gradient": False,  # ||grad f(x)||^2 at each evaluation, by differentiation
             "num_clients": 50,
             "participation": "uniform",  # uniform, or gain_threshold: those whose channel is good enough
             "cohort_size": 50,  # of participation=uniform: clients in a round, drawn without replacement
