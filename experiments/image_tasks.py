@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from zofed import checks, tasks
@@ -9,6 +10,7 @@ from zofed.data import NORMALISATIONS, Dataset
 from zofed.models.classifier import Classifier
 from zofed.models.cnn import fashion_cnn, lenet, mnist_cnn
 from zofed.models.resnet import resnet8
+from zofed.sequential import one_model_at_a_time
 from zofed.tasks import Task
 
 __all__ = ["MODELS", "check", "task_of"]
@@ -44,4 +46,5 @@ def task_of(data: Any, dataset: Dataset, partition: list[np.ndarray]) -> Task:
     if data.model == "softmax":
         return tasks.softmax_regression(dataset, partition, normalisation)
     model = MODELS[data.model]
-    return tasks.classification(model.init, model.apply, dataset, partition, normalisation)
+    task = tasks.classification(model.init, model.apply, dataset, partition, normalisation)
+    return task._replace(loss=one_model_at_a_time(task.loss)) if jax.default_backend() == "cpu" else task

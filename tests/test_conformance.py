@@ -38,7 +38,9 @@ from zofed import (
     simulate,
     zone_s,
 )
+from zofed.base import LossFn
 from zofed.codecs import compressed, quantize, top_k
+from zofed.sequential import one_model_at_a_time
 
 CLIENTS, ROUNDS = len(tiny.SIZES), 2
 Settings = dict[str, Any]
@@ -68,10 +70,10 @@ def zeroth_order(**settings: Any) -> Callable[[Settings], Algorithm]:
     return lambda traced: fedzo(tiny.loss, traced["learning_rate"], traced["smoothing"], **{**counts, **settings})
 
 
-def shared_directions(**settings: Any) -> Callable[[Settings], Algorithm]:
+def shared_directions(loss: LossFn = tiny.loss, **settings: Any) -> Callable[[Settings], Algorithm]:
     """DeComFL with these settings."""
     counts = {"local_steps": 2, "num_directions": 3, "batch_size": 2}
-    return lambda traced: decomfl(tiny.loss, traced["learning_rate"], traced["smoothing"], **{**counts, **settings})
+    return lambda traced: decomfl(loss, traced["learning_rate"], traced["smoothing"], **{**counts, **settings})
 
 
 def first_order(**settings: Any) -> Callable[[Settings], Algorithm]:
@@ -117,10 +119,10 @@ ROWS = {
     "zone_s": Row(primal_dual, 0.05, 200),
     "decomfl adam aircomp sequential": Row(
         shared_directions(
+            one_model_at_a_time(tiny.loss),
             aggregation=aggregation.aircomp(20.0),
             sample_cohort=cohorts.gain_threshold(0.5),
             optimizer=optax.scale_by_adam(),
-            sequential=True,
         ),
         0.05,
         120,

@@ -8,8 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    ["zofed.base", "zofed.checks", "zofed.rng", "zofed.models", "zofed.sequential"],
-    ["zofed.batches", "zofed.channels", "zofed.data", "zofed.directions", "zofed.graphs"],
+    ["zofed.base", "zofed.checks", "zofed.rng", "zofed.models"],
+    ["zofed.batches", "zofed.channels", "zofed.data", "zofed.directions", "zofed.graphs", "zofed.sequential"],
     ["zofed.cohorts", "zofed.descent", "zofed.estimators"],
     ["zofed.aggregation", "zofed.replay"],
     ["zofed.codecs", "zofed.messages"],

@@ -20,6 +20,7 @@ from zofed.directions import gaussian, private
 from zofed.estimators import forward, signed
 from zofed.messages import Reply, Request, Work
 from zofed.protocol import Client, CompensatingClient, Plan, Server, play_round
+from zofed.sequential import one_model_at_a_time
 
 DATA = tiny.client_data()
 NUM_CLIENTS, STEPS = DATA.num_clients, 2
@@ -35,7 +36,7 @@ def plan_of(name: str, bits: int = 32, secret: int | None = None, sequential: bo
 
     def build(rate: Any, num_directions: int) -> Any:
         return decomfl(
-            tiny.loss,
+            one_model_at_a_time(tiny.loss) if sequential else tiny.loss,
             rate,
             0.05,
             STEPS,
@@ -43,7 +44,6 @@ def plan_of(name: str, bits: int = 32, secret: int | None = None, sequential: bo
             2,
             directions=law,
             optimizer=agreed.optimizer,
-            sequential=sequential,
             **(ONE_BIT if bits == 1 else {}),
         )
 
@@ -154,7 +154,7 @@ def test_a_whole_run_is_the_fast_forms(sequential: bool) -> None:
 
     def fast(num_directions: int, num_rounds: int, state: Any = None) -> Any:
         built = decomfl(
-            tiny.loss,
+            one_model_at_a_time(tiny.loss) if sequential else tiny.loss,
             lambda round: jnp.asarray([rate_at(r) for r in range(8)])[round],
             0.05,
             STEPS,
@@ -162,7 +162,6 @@ def test_a_whole_run_is_the_fast_forms(sequential: bool) -> None:
             2,
             optimizer=plan.rule.optimizer,
             sample_cohort=sample,
-            sequential=sequential,
         )
         state = built.init(tiny.PARAMS, NUM_CLIENTS) if state is None else state
         return jax.jit(lambda state: simulate(SEED, built, state, DATA, num_rounds, client_chunk=1))(state)

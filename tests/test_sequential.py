@@ -11,7 +11,7 @@ from tests import tiny
 from zofed import rng
 from zofed.directions import gaussian
 from zofed.estimators import DIFFERENCES, estimator
-from zofed.sequential import loop_under_vmap
+from zofed.sequential import loop_under_vmap, one_model_at_a_time
 
 
 def test_values_of_a_vmap_whatever_is_mapped() -> None:
@@ -57,9 +57,8 @@ def test_an_estimate_is_the_same(difference: str) -> None:
     models = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 0.1, leaf - 0.2]), tiny.PARAMS)
 
     def estimates(sequential: bool, params: Any, axis: int | None) -> Any:
-        estimate = estimator(
-            tiny.loss, gaussian(), 3, jnp.float32(0.1), DIFFERENCES[difference](), chunk=2, sequential=sequential
-        )
+        loss = one_model_at_a_time(tiny.loss) if sequential else tiny.loss
+        estimate = estimator(loss, gaussian(), 3, jnp.float32(0.1), DIFFERENCES[difference](), chunk=2)
         keys = lambda number: rng.fold(rng.seed_key(0), number)  # noqa: E731
         return jax.jit(jax.vmap(lambda own, batch: estimate(keys, own, batch), (axis, 0)))(params, data)
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from zofed import checks, rng
 from zofed.base import LossFn, Params, dimension, wide
 from zofed.directions import Direction, Directions
-from zofed.sequential import loop_under_vmap
+from zofed.sequential import OneModelAtATime, loop_under_vmap
 
 __all__ = ["DIFFERENCES", "Estimate", "Estimator", "central", "estimator", "forward", "jvp", "signed"]
 
@@ -134,12 +134,12 @@ def estimator(
     difference: Difference | None = None,
     per_sample: bool = False,
     chunk: int | None = None,
-    sequential: bool = False,
 ) -> Estimator:
     """The mini-batch estimator of FedZO, (II-B), and of DeComFL with P > 1 (Algorithm 4).
 
     Args:
-        loss_fn: per-example losses.
+        loss_fn: per-example losses; `zofed.sequential.one_model_at_a_time(loss)` where a convolution should not be
+            mapped over models.
         directions: their law, for instance `zofed.directions.sphere()`.
         num_directions: b2 or P.
         smoothing: mu; may be traced.
@@ -148,8 +148,6 @@ def estimator(
             `example * num_directions + p`. Their variance then falls with the batch size too; with shared directions
             (the papers' algorithms) only data noise does.
         chunk: how many directions are held at once; None holds all, 1 keeps memory at O(dim).
-        sequential: models are evaluated one after another, where a map over directions or clients has several;
-            their directions are still drawn together. For convolutions on a CPU; see `zofed.sequential`.
 
     Returns:
         An `Estimator`.
@@ -170,7 +168,7 @@ def estimator(
     checks.positive("smoothing", smoothing)
     chunk = None if chunk is None else checks.count("direction chunk", chunk)
     difference = forward() if difference is None else difference
-    evaluated = loop_under_vmap if sequential else lambda function: function
+    evaluated = loop_under_vmap if isinstance(loss_fn, OneModelAtATime) else lambda function: function
 
     def losses_of(batch: Any) -> Losses:
         def losses(params: Params) -> jax.Array:

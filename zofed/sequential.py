@@ -1,12 +1,36 @@
-"""Functions of which a vmap runs as a loop, in the shapes of a single call."""
+"""Losses and functions of which a vmap runs as a loop, in the shapes of a single call."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.custom_batching import custom_vmap
 
-__all__ = ["loop_under_vmap"]
+from zofed.base import LossFn, Params
+
+__all__ = ["OneModelAtATime", "loop_under_vmap", "one_model_at_a_time"]
+
+
+class OneModelAtATime(NamedTuple):
+    """A loss that says how estimators should map it: see `one_model_at_a_time`."""
+
+    loss_fn: LossFn
+
+    def __call__(self, params: Params, batch: Any) -> jax.Array:
+        return self.loss_fn(params, batch)
+
+
+def one_model_at_a_time(loss_fn: LossFn) -> LossFn:
+    """`loss_fn`, whose values an estimator takes of one model after another, where a map over clients or directions
+    has several; their directions are still drawn together, once.
+
+    For convolutions on a CPU. Any other caller, and any derivative, sees `loss_fn` itself. A single model's losses are
+    then the same bits, whatever the chunk of clients.
+
+    Args:
+        loss_fn: per-example losses, which close over nothing that a vmap maps.
+    """
+    return OneModelAtATime(loss_fn)
 
 
 def loop_under_vmap(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -60,7 +60,6 @@ def decomfl(
     aggregation: Aggregation | None = None,
     batching: Callable[[int], Batching] = replacement,
     direction_chunk: int | None = None,
-    sequential: bool = False,
     max_lag: int | jax.Array | None = None,
 ) -> Algorithm:
     """DeComFL in its fast form: one global model, which is what every client would hold after rebuilding.
@@ -84,8 +83,6 @@ def decomfl(
         aggregation: default `zofed.aggregation.mean()`; the payload is the scalars, [local_steps, num_directions].
         batching: `zofed.batches.replacement` or `epoch`.
         direction_chunk: directions that a local step holds at once; None holds all, 1 keeps memory at O(dim).
-        sequential: models are evaluated one after another, as is best for convolutions on a CPU: see
-            `zofed.estimators.estimator`.
         max_lag: a client that missed more rounds pulls the model instead of their scalars (B.3). None: nobody does.
             It changes what travels, not the model.
 
@@ -109,7 +106,7 @@ def decomfl(
     num_directions = checks.count("num_directions", num_directions)
     agreed = rule(directions, optimizer)
     estimate = estimators.estimator(
-        loss_fn, agreed.directions, num_directions, smoothing, difference, chunk=direction_chunk, sequential=sequential
+        loss_fn, agreed.directions, num_directions, smoothing, difference, chunk=direction_chunk
     )
     aggregation = aggregations.mean() if aggregation is None else aggregation
     sample_cohort = cohorts.full() if sample_cohort is None else sample_cohort

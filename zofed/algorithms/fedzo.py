@@ -29,7 +29,6 @@ def fedzo(
     per_sample: bool = False,
     batching: Callable[[int], Batching] = replacement,
     direction_chunk: int | None = None,
-    sequential: bool = False,
     **averaging: Any,
 ) -> Algorithm:
     """FedZO with the estimator (II-B); each of learning_rate and smoothing may be traced.
@@ -46,8 +45,6 @@ def fedzo(
         per_sample: independent directions for each example; shared by the batch (False) in the paper's algorithm.
         batching: `zofed.batches.replacement` (the paper) or `epoch`.
         direction_chunk: directions held at once; None holds all, 1 keeps memory at O(dim).
-        sequential: models are evaluated one after another, as is best for convolutions on a CPU: see
-            `zofed.estimators.estimator`.
         **averaging: `sample_cohort`, `aggregation`, `local_optimizer`, `server_optimizer`, `server_learning_rate` of
             `model_averaging`.
 
@@ -73,7 +70,6 @@ def fedzo(
         difference,
         per_sample,
         direction_chunk,
-        sequential,
     )
 
     def gradient(direction_key: Any, params: Params, batch: Any) -> tuple[Params, LocalInfo]:
