@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
 
 from experiments import averaging, baselines, compression, image_tasks, shared_directions
@@ -218,7 +219,9 @@ def check_axes(configs: Sequence[Config], names: Sequence[str]) -> None:
             raise ValueError(f"--sweep: {name} changes nothing here: no cell of this study uses it")
 
 
-def cell_of(config: Config, task: Task, client_chunk: int | None, direction_chunk: int | None) -> sweep.Cell:
+def cell_of(
+    config: Config, task: Task, client_chunk: int | None, direction_chunk: int | None, mesh: Mesh | None = None
+) -> sweep.Cell:
     """One cell, ready to be vectorised: everything but the traced settings comes from the config."""
 
     def evaluate(params: Params, data: TaskData) -> dict[str, jax.Array]:
@@ -233,6 +236,7 @@ def cell_of(config: Config, task: Task, client_chunk: int | None, direction_chun
         lambda traced: algorithm_of(config, task.loss, traced, direction_chunk),
         config.eval_every,
         client_chunk,
+        mesh,
     )
 
 

@@ -17,6 +17,7 @@ from experiments.progress import Progress
 from experiments.settings import Config
 from experiments.sweeps import apply
 from zofed import sweep
+from zofed.sequential import OneModelAtATime
 from zofed.sweep import Group, Program
 from zofed.tasks import Task
 
@@ -54,15 +55,19 @@ class Outcome(NamedTuple):
     timing: dict[str, float]
 
 
-def chunks(config: Config, dim: int) -> Chunks:
-    """The config's chunks, or what is fast on this backend for a model of `dim` numbers.
+def chunks(config: Config, task: Task) -> Chunks:
+    """The config's chunks, or what is fast on this backend for the task's model.
 
     On CPU, as many directions and then clients as fit `FLOATS_AT_ONCE`, and cells one after the other; elsewhere all.
+    Where models are evaluated one at a time, all clients share the drawing of directions, and gradients go one by one.
     """
     usual = Chunks(None, None, None)
     if jax.default_backend() == "cpu":
+        dim = build.dimension_of(task)
         directions = max(1, min(config.algorithm.num_directions, FLOATS_AT_ONCE // dim))
         clients = min(config.num_clients, -(-FLOATS_AT_ONCE // (directions * dim)))
+        if isinstance(task.loss, OneModelAtATime):
+            clients = 1 if config.algorithm.name == "fedavg" else None
         usual = Chunks(1, clients, directions)
     settings = config.execution
     chosen = Chunks(settings.cell_chunk, settings.client_chunk, settings.direction_chunk)
@@ -87,7 +92,7 @@ def run(
     groups: Sequence[Group],
     directory: Path,
     interrupted: Callable[[], bool],
-    announce: Callable[[Chunks, int], None],
+    announce: Callable[[Chunks, Sequence[Any], int], None],
     progress: Progress,
 ) -> list[Outcome]:
     """Plays all groups from where their checkpoints stand, until done or interrupted.
@@ -97,7 +102,7 @@ def run(
         groups: of the sweep.
         directory: of the run; checkpoints and histories go below it.
         interrupted: whether to stop after the current segment.
-        announce: called with a program's chunks and the bytes it needs on each device, before its first round.
+        announce: called with a program's chunks, its devices and the bytes it needs on each, before its first round.
         progress: is told of rounds and losses.
 
     Returns:
@@ -121,13 +126,16 @@ def _play(
     path: Path,
     histories: Histories,
     interrupted: Callable[[], bool],
-    announce: Callable[[Chunks, int], None],
+    announce: Callable[[Chunks, Sequence[Any], int], None],
     progress: Progress,
 ) -> Outcome:
     task = build.task_of(config)
-    chosen = chunks(config, build.dimension_of(task))
-    cell = build.cell_of(config, task, chosen.clients, chosen.directions)
-    program = sweep.vectorise(cell, len(group.cells), devices(config), cell_chunk=chosen.cells)
+    chosen, there = chunks(config, task), devices(config)
+    # Fewer cells than devices: a convolution keeps only one of a CPU's cores busy, so clients are spread instead.
+    few = isinstance(task.loss, OneModelAtATime) and len(group.cells) < len(there)
+    mesh = sweep.client_mesh(there) if few else None
+    cell = build.cell_of(config, task, chosen.clients, chosen.directions, mesh)
+    program = sweep.vectorise(cell, len(group.cells), there, mesh, chosen.cells)
     data, settings = program.place(task.data), program.pad(group.traced)
     began = time.perf_counter()
     shapes = jax.eval_shape(program.start, settings, data)[0]
@@ -144,7 +152,7 @@ def _play(
         states, records, done = program.pad(kept.states), kept.records, kept.round
         histories.resume(done)
     compiled = time.perf_counter()
-    announce(chosen, _memory(advance))
+    announce(chosen, there if few else there[: len(group.cells)], _memory(advance))
     progress.rounds(done, _median_loss(records))
 
     first, saved, warned = done, compiled, False

@@ -156,10 +156,10 @@ def _run(
     execution.devices(config)
     warnings = workdir.claim(directory, workdir.describe(config, grid), resume)
 
-    def announce(chunks: Chunks, memory: int) -> None:
+    def announce(chunks: Chunks, devices: Sequence[Any], memory: int) -> None:
         nonlocal announced
         if not announced:
-            print(_plan(config, grid, groups, chunks, memory), flush=True)
+            print(_plan(grid, groups, chunks, devices, memory), flush=True)
         announced = True
 
     announced = False
@@ -190,11 +190,10 @@ def use_compilation_cache() -> None:
         jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "zofed" / "jax"))
 
 
-def _plan(config: Config, grid: Grid, groups: Sequence[Group], chunks: Chunks, memory: int) -> str:
-    used = execution.devices(config)[: max(len(group.cells) for group in groups)]
+def _plan(grid: Grid, groups: Sequence[Group], chunks: Chunks, devices: Sequence[Any], memory: int) -> str:
     at_once = ", ".join(f"{name} {size or 'all'}" for name, size in chunks._asdict().items())
     return (
-        f"cells: {grid.num_cells} in {len(groups)} groups | devices: {len(used)} x {used[0].device_kind} | "
+        f"cells: {grid.num_cells} in {len(groups)} groups | devices: {len(devices)} x {devices[0].device_kind} | "
         f"chunks: {at_once} | "
         f"memory: about {memory / 2**20:.0f} MiB a device"
     )

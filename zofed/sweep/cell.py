@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from zofed import rng
 from zofed.base import Algorithm, Params, State
@@ -37,6 +38,7 @@ def federated(
     algorithm: Callable[[Settings], Algorithm],
     eval_every: int,
     client_chunk: int | None = None,
+    mesh: Mesh | None = None,
 ) -> Cell:
     """A federated run. Its record is what `evaluate` returns and, after the start, the rounds since in short.
 
@@ -51,6 +53,7 @@ def federated(
         algorithm: builds the algorithm from the traced settings.
         eval_every: rounds between evaluations.
         client_chunk: as for `zofed.simulate`.
+        mesh: as for `zofed.simulate`.
     """
 
     def start(settings: Settings, data: Any) -> tuple[State, Record]:
@@ -68,6 +71,7 @@ def federated(
             lambda params: evaluate(params, data),
             eval_every,
             client_chunk,
+            mesh,
         )
         return state, _record(trace)
 
