@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from experiments import schedule
 from experiments.compression import AS_IT_IS
 from experiments.settings import Config
 from zofed import batches, checks, graphs, ledger
@@ -48,9 +49,8 @@ def algorithm_of(config: Config, loss: LossFn, traced: Mapping[str, Any], direct
     if settings.name == "zone_s":
         return zone_s(loss, traced["algorithm.penalty"], **options)
     laplacian = graphs.GRAPHS[checks.choice("algorithm.graph", settings.graph, graphs.GRAPHS)](config.num_clients)
-    return dzopa(
-        loss, traced["algorithm.learning_rate"], consensus_rate=settings.consensus_rate, laplacian=laplacian, **options
-    )
+    rate = schedule.learning_rate(config, traced["algorithm.learning_rate"])
+    return dzopa(loss, rate, consensus_rate=settings.consensus_rate, laplacian=laplacian, **options)
 
 
 def costs_of(config: Config, params: Params) -> Costs:

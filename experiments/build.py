@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
 
-from experiments import averaging, baselines, compression, image_tasks, shared_directions
+from experiments import averaging, baselines, compression, image_tasks, schedule, shared_directions
 from experiments.settings import Config, flatten
 from zofed import aggregation, batches, channels, checks, cohorts, ledger, sweep, tasks, theory
 from zofed.base import Algorithm, LossFn, Params, dimension
@@ -93,7 +93,7 @@ def algorithm_of(
     if settings.name in baselines.NAMES:
         return baselines.algorithm_of(config, loss, traced, direction_chunk)
     common = {
-        "learning_rate": traced["algorithm.learning_rate"],
+        "learning_rate": schedule.learning_rate(config, traced["algorithm.learning_rate"]),
         "local_steps": settings.local_steps,
         "batch_size": settings.batch_size,
         "batching": batches.BATCHINGS[config.data.batching],
@@ -143,6 +143,7 @@ def check(config: Config) -> None:
     for name in ("cell_chunk", "client_chunk", "direction_chunk", "num_devices"):
         if config.execution[name] is not None:
             checks.count(f"execution.{name}", config.execution[name])
+    schedule.check(config)
     traced_settings(config)
     _check_data(config)
     same_but_seed = config.copy_and_resolve_references()
@@ -202,8 +203,12 @@ _USED_IF: dict[str, Callable[[Config], bool]] = {
     "algorithm.per_sample": lambda config: config.algorithm.name == "fedzo",
     "algorithm.optimizer": lambda config: config.algorithm.name in shared_directions.NAMES,
     "algorithm.momentum": lambda config: (
-        config.algorithm.name in shared_directions.NAMES and config.algorithm.optimizer == "momentum"
+        config.algorithm.name in shared_directions.NAMES
+        and config.algorithm.optimizer in shared_directions.WITH_MOMENTUM
     ),
+    "algorithm.weight_decay": lambda config: config.algorithm.name in shared_directions.NAMES,
+    "schedule.learning_rate_factors": lambda config: config.algorithm.name != "zone_s",
+    "schedule.num_directions_factors": lambda config: config.algorithm.name != "fedavg",
     "algorithm.max_lag": lambda config: config.algorithm.name == "decomfl",
     "data.shards_per_client": lambda config: config.data.partition == "shards",
     "data.dirichlet_alpha": lambda config: config.data.partition in ("dirichlet", "dirichlet_prior"),

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments import build, checkpoint
+from experiments import build, checkpoint, schedule
 from experiments.checkpoint import Checkpoint
 from experiments.history import Histories
 from experiments.metrics import Records, append
 from experiments.progress import Progress
 from experiments.settings import Config
+from experiments.shared_directions import PHASE_PREFIX
 from experiments.sweeps import apply
 from zofed import sweep
 from zofed.sequential import OneModelAtATime
@@ -129,34 +130,35 @@ def _play(
     announce: Callable[[Chunks, Sequence[Any], int], None],
     progress: Progress,
 ) -> Outcome:
-    task = build.task_of(config)
-    chosen, there = chunks(config, task), devices(config)
-    # Fewer cells than devices: a convolution keeps only one of a CPU's cores busy, so clients are spread instead.
-    few = isinstance(task.loss, OneModelAtATime) and len(group.cells) < len(there)
-    mesh = sweep.client_mesh(there) if few else None
-    cell = build.cell_of(config, task, chosen.clients, chosen.directions, mesh)
-    program = sweep.vectorise(cell, len(group.cells), there, mesh, chosen.cells)
-    data, settings = program.place(task.data), program.pad(group.traced)
+    task, phases = build.task_of(config), schedule.phases(config)
     began = time.perf_counter()
+    _, _, program = _program(config, group, task)
+    data, settings = program.place(task.data), program.pad(group.traced)
     shapes = jax.eval_shape(program.start, settings, data)[0]
     kept = checkpoint.load(path, jax.tree.map(lambda leaf: _cells(leaf, len(group.cells)), shapes))
     if kept is not None and kept.round == config.num_rounds:
         progress.rounds(config.num_rounds, _median_loss(kept.records))
         return Outcome(group, _finished(kept.records, task, config), _timing(0.0, 0.0, 0))
 
-    advance = program.advance.lower(shapes, settings, data).compile()
     if kept is None:
         states, record = program.start(settings, data)
         records, done = append({}, program.trim(record)), 0
     else:
         states, records, done = program.pad(kept.states), kept.records, kept.round
         histories.resume(done)
-    compiled = time.perf_counter()
-    announce(chosen, there if few else there[: len(group.cells)], _memory(advance))
     progress.rounds(done, _median_loss(records))
 
-    first, saved, warned = done, compiled, False
+    first, saved, warned = done, time.perf_counter(), False
+    compile_seconds, advance, end = saved - began, None, done
     while done < config.num_rounds and not interrupted():
+        if advance is None or done == end:
+            compiling = time.perf_counter()
+            phase = next(phase for phase in phases if done < phase.end)
+            own = apply(config, {"algorithm.num_directions": phase.num_directions})
+            chosen, used, program = _program(own, group, task)
+            advance, end = program.advance.lower(shapes, settings, data).compile(), phase.end
+            announce(chosen, used, _memory(advance))
+            compile_seconds += time.perf_counter() - compiling
         states, record = advance(states, settings, data)
         record = program.trim(record)
         histories.append(record.pop("history", None))
@@ -167,9 +169,20 @@ def _play(
             _save(path, done, states, records, histories, program)
             saved = time.perf_counter()
     _warn_of_empty_rounds(records, progress)
-    ended = time.perf_counter()
+    run_seconds = time.perf_counter() - began - compile_seconds
     _save(path, done, states, records, histories, program)
-    return Outcome(group, _finished(records, task, config), _timing(compiled - began, ended - compiled, done - first))
+    return Outcome(group, _finished(records, task, config), _timing(compile_seconds, run_seconds, done - first))
+
+
+def _program(config: Config, group: Group, task: Task) -> tuple[Chunks, list[Any], Program]:
+    """The program of a group, its chunks, and the devices that it uses."""
+    chosen, there = chunks(config, task), devices(config)
+    # Fewer cells than devices: a convolution keeps only one of a CPU's cores busy, so clients are spread instead.
+    few = isinstance(task.loss, OneModelAtATime) and len(group.cells) < len(there)
+    mesh = sweep.client_mesh(there) if few else None
+    cell = build.cell_of(config, task, chosen.clients, chosen.directions, mesh)
+    used = there if few else there[: len(group.cells)]
+    return chosen, used, sweep.vectorise(cell, len(group.cells), there, mesh, chosen.cells)
 
 
 def _cells(leaf: jax.ShapeDtypeStruct, num_cells: int) -> jax.ShapeDtypeStruct:
@@ -227,10 +240,19 @@ def _finished(records: Records, task: Task, config: Config) -> Records:
     participants = records.get("participants", nobody)
     heard = np.zeros_like(participants)
     heard[:, 1:] = config.eval_every - records["empty_rounds"][:, 1:] if "empty_rounds" in records else 0
-    occurred = (participants, heard, records.get("replayed_rounds", nobody), records.get("pulled_models", nobody))
-    wire, paper = (costs(config, task).over(*occurred) for costs in (build.costs_of, build.paper_costs_of))
+    replayed, pulled = records.get("replayed_rounds", nobody), records.get("pulled_models", nobody)
+    rounds = np.arange(records["train_loss"].shape[1]) * config.eval_every
+    traffic: list[Any] = []
+    for number, phase in enumerate(schedule.phases(config)):
+        own = apply(config, {"algorithm.num_directions": phase.num_directions})
+        played = (rounds > phase.first) & (rounds <= phase.end)
+        # A participant may replay rounds of earlier phases, which cost what they cost there.
+        of_phase = records.get(f"{PHASE_PREFIX}{number}", replayed)
+        occurred = (participants * played, heard * played, of_phase, pulled * played)
+        traffic.append([costs(own, task).over(*occurred) for costs in (build.costs_of, build.paper_costs_of)])
+    wire, paper = (jax.tree.map(lambda *parts: sum(parts), *account) for account in zip(*traffic, strict=True))
     return {
-        **records,
+        **{name: values for name, values in records.items() if not name.startswith(PHASE_PREFIX)},
         **wire._asdict(),
         "uplink_bytes_paper": paper.uplink_bytes,
         "downlink_bytes_paper": paper.downlink_bytes,

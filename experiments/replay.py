@@ -18,12 +18,14 @@ import numpy as np
 from absl import flags
 from ml_collections import ConfigDict
 
-from experiments import build, checkpoint, history, shared_directions
+from experiments import build, checkpoint, history, schedule, shared_directions
 from experiments.history import HistoryFile
+from experiments.schedule import Phase
 from experiments.settings import Config
 from experiments.sweeps import apply
 from zofed import replay, sweep
 from zofed.algorithms.decomfl import start
+from zofed.replay import History
 from zofed.sweep import Group, initial_params
 
 __all__ = ["Verdict", "main", "verdicts"]
@@ -54,7 +56,8 @@ def verdicts(directory: Path) -> Iterator[Verdict]:
         raise ValueError(f"--workdir={directory} holds no run: there is no {path.name} in it")
     described = json.loads(path.read_text())
     config = ConfigDict(described["config"])
-    grid = sweep.product([sweep.Axis(name, tuple(values)) for name, values in described["sweep"].items()])
+    axes = [sweep.Axis(name, tuple(map(_as_swept, values))) for name, values in described["sweep"].items()]
+    grid = sweep.product(axes)
     kept = 0
     for number, group in enumerate(sweep.split(grid, build.traced_settings(config))):
         own = apply(config, group.static)
@@ -63,6 +66,11 @@ def verdicts(directory: Path) -> Iterator[Verdict]:
             yield from _group(own, group, directory, directory / "checkpoints" / f"group_{number:03d}.msgpack")
     if not kept:
         raise ValueError(f"no algorithm of this run keeps a history; those do: {', '.join(shared_directions.NAMES)}")
+
+
+def _as_swept(value: Any) -> Any:
+    """JSON has no tuples, such as the settings of a schedule are."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _group(config: Config, group: Group, directory: Path, saved: Path) -> Iterator[Verdict]:
@@ -75,16 +83,37 @@ def _group(config: Config, group: Group, directory: Path, saved: Path) -> Iterat
         if not path.exists() and not saved.exists():
             yield Verdict(cell, "not run", "")
             continue
+        rebuilt = first(group.traced["seed"][place])
         try:
             file = history.load(path)
+            parts = _parts(file.history, schedule.phases(config))
         except ValueError as error:
             yield Verdict(cell, "MISMATCH", str(error))
             continue
-        rebuilt = rebuild(first(group.traced["seed"][place]), file.history)
+        for part in parts:
+            rebuilt = rebuild(rebuilt, part)
         model = None
         if trained is not None and trained.round == len(file.history.round):
             model = jax.tree.map(lambda leaf, place=place: leaf[place], trained.states.server)
         yield _judge(cell, file, rebuilt, model)
+
+
+def _parts(whole: History, phases: list[Phase]) -> list[History]:
+    """The history phase by phase, without the zeros that fill up scalars to the most directions: none is drawn there.
+
+    Raises:
+        ValueError: a phase has more scalars than directions.
+    """
+    parts = []
+    for phase in phases:
+        own = History(*(field[phase.first : phase.end] for field in whole))
+        if np.any(own.scalars[..., phase.num_directions :]):
+            raise ValueError(
+                f"rounds from {phase.first} on hold scalars beyond their {phase.num_directions} directions"
+            )
+        if len(own.round):
+            parts.append(own._replace(scalars=own.scalars[..., : phase.num_directions]))
+    return parts
 
 
 def _trained(config: Config, group: Group, path: Path) -> checkpoint.Checkpoint | None:

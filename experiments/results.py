@@ -45,7 +45,7 @@ def dataset(config: Config, grid: Grid, outcomes: Sequence[Outcome]) -> xarray.D
         {"long_name": "rounds played, -1: not started"},
     )
     variables["diverged"] = (axes, diverged.reshape(grid.shape), {"long_name": "whether the cell diverged"})
-    coordinates: dict[str, Any] = {axis.name: (axis.name, list(axis.values)) for axis in grid.axes}
+    coordinates: dict[str, Any] = {axis.name: (axis.name, _labels(axis.values)) for axis in grid.axes}
     rounds = np.arange(num_evaluations, dtype=np.int64) * config.eval_every
     coordinates["round"] = ("eval", rounds, {"long_name": "communication round", "units": "1"})
     attributes = {
@@ -54,6 +54,11 @@ def dataset(config: Config, grid: Grid, outcomes: Sequence[Outcome]) -> xarray.D
         "complete": int(complete),
     }
     return xarray.Dataset(variables, coordinates, attributes)
+
+
+def _labels(values: Sequence[Any]) -> list[Any]:
+    """Tuples, such as those of a schedule, as text: an entry of a coordinate is one thing."""
+    return [str(value) if isinstance(value, tuple) else value for value in values]
 
 
 def _diverged(records: Records) -> np.ndarray:

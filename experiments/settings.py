@@ -35,8 +35,9 @@ def study(data: Config) -> Config:
                 "directions": "sphere",  # a name in zofed.directions.LAWS
                 "estimator": "forward",  # a name in zofed.estimators.DIFFERENCES
                 "per_sample": False,  # directions of its own for each example of a batch
-                "optimizer": "sgd",  # of decomfl, baffle and mezo: sgd, momentum, adam or sign
-                "momentum": 0.9,  # decay of optimizer=momentum
+                "optimizer": "sgd",  # of decomfl, baffle and mezo: sgd, momentum, trace (PyTorch's), adam or sign
+                "momentum": 0.9,  # decay of optimizer=momentum and trace
+                "weight_decay": 0.0,  # of decomfl, baffle and mezo: this times the model joins the gradient
                 "server_optimizer": "sgd",  # of fedavg and fedzo: sgd, momentum, adam, yogi or adagrad
                 "server_momentum": 0.9,  # decay of the mean update in server_optimizer=momentum, adam and yogi
                 "server_learning_rate": 1.0,
@@ -45,6 +46,11 @@ def study(data: Config) -> Config:
                 "graph": "complete",  # of dzopa: a name in zofed.graphs.GRAPHS
                 "penalty": 500.0,  # of zone_s: rho, in the place of learning_rate
                 "max_lag": -1,  # of decomfl: who missed more rounds pulls the model; -1: nobody does
+            },
+            "schedule": {
+                "rounds": (),  # rounds, counted from 0, from which on other factors hold; rising
+                "learning_rate_factors": (),  # one for each of them, of algorithm.learning_rate; (): always 1
+                "num_directions_factors": (),  # the same of algorithm.num_directions, integers
             },
             "aggregation": {
                 "name": "mean",  # mean; aircomp: over the air, with noise; majority: decomfl of one bit

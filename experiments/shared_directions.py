@@ -1,35 +1,47 @@
 """From a config to the algorithms whose clients share directions: DeComFL, MeZO and BAFFLE."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments import compression
+from experiments import compression, schedule
 from experiments.settings import Config
 from zofed import checks, ledger
 from zofed.algorithms import baffle, decomfl, mezo
 from zofed.algorithms.decomfl import rule, start
-from zofed.base import Algorithm, LossFn, Params
+from zofed.base import Algorithm, LossFn, Params, Record, State
 from zofed.descent import Rule
 from zofed.directions import LAWS
 from zofed.estimators import DIFFERENCES, signed
 from zofed.ledger import Costs
 
-__all__ = ["NAMES", "algorithm_of", "costs_of", "paper_costs_of", "rule_of"]
+__all__ = ["NAMES", "PHASE_PREFIX", "WITH_MOMENTUM", "algorithm_of", "costs_of", "paper_costs_of", "rule_of"]
 
 NAMES = ("baffle", "decomfl", "mezo")
+
+PHASE_PREFIX = "replayed_rounds_"
+"""And the number of a phase: how many of its rounds participants replayed, recorded where there are several phases."""
 
 OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
     "sgd": lambda momentum: optax.identity(),
     "momentum": lambda momentum: optax.ema(momentum, debias=False),
+    "trace": lambda momentum: optax.trace(momentum),
     "adam": lambda momentum: optax.scale_by_adam(),
     "sign": lambda momentum: optax.scale_by_sign(),
 }
-"""Optimisers of the shared gradient by the name that configs use; `momentum` is (8)-(9) of DeComFL."""
+"""Optimisers of the shared gradient by the name that configs use.
+
+`momentum` is (8)-(9) of DeComFL, m <- b m + (1 - b) g; `trace` is that of PyTorch, m <- b m + g, which its code has.
+"""
+
+WITH_MOMENTUM = ("momentum", "trace")
+"""Those that use `algorithm.momentum`."""
 
 
 def rule_of(config: Config) -> Rule:
@@ -43,7 +55,12 @@ def rule_of(config: Config) -> Rule:
     checks.choice("algorithm.optimizer", settings.optimizer, OPTIMIZERS)
     if not 0 <= settings.momentum < 1:
         raise ValueError(f"algorithm.momentum={settings.momentum}; allowed: from 0 to below 1")
-    return rule(LAWS[settings.directions](), OPTIMIZERS[settings.optimizer](settings.momentum))
+    checks.nonnegative("algorithm.weight_decay", settings.weight_decay)
+    optimizer = OPTIMIZERS[settings.optimizer](settings.momentum)
+    if settings.weight_decay:
+        # Before the optimiser, as in PyTorch.
+        optimizer = optax.chain(optax.add_decayed_weights(settings.weight_decay), optimizer)
+    return rule(LAWS[settings.directions](), optimizer)
 
 
 def algorithm_of(
@@ -78,12 +95,31 @@ def algorithm_of(
     }
     if settings.name == "decomfl":
         max_lag = checks.count("algorithm.max_lag", settings.max_lag, at_least=-1)
-        return decomfl(loss, max_lag=None if max_lag < 0 else max_lag, **options)
+        algorithm = decomfl(loss, max_lag=None if max_lag < 0 else max_lag, **options)
+        return _counting_by_phase(config, algorithm)
     checks.count("algorithm.local_steps", options.pop("local_steps"), at_most=1, limit=settings.name)
     if settings.name == "baffle":
         return baffle(loss, **options)
     checks.count("num_clients", config.num_clients, at_most=1, limit="MeZO has one agent")
     return mezo(loss, **options)
+
+
+def _counting_by_phase(config: Config, algorithm: Algorithm) -> Algorithm:
+    """Counts replayed rounds by the phase that they were played in, too: there a round's entry has another size."""
+    starts = [phase.first for phase in schedule.phases(config)]
+    if len(starts) == 1:
+        return algorithm
+
+    def record(keys: Any, state: State, next_state: State, aggregate: Any, heard: jax.Array) -> Record:
+        kept = algorithm.record(keys, state, next_state, aggregate, heard)
+        before, after = state.memory.last_round, next_state.memory.last_round
+        pulls = after - before > config.algorithm.max_lag if config.algorithm.max_lag >= 0 else jnp.bool_(False)
+        for number, (first, end) in enumerate(itertools.pairwise([*starts, np.iinfo(np.int32).max])):
+            own = jnp.clip(after, first, end) - jnp.clip(before, first, end)
+            kept.counts[f"{PHASE_PREFIX}{number}"] = jnp.sum(jnp.where(pulls, 0, own))
+        return kept
+
+    return algorithm._replace(record=record)
 
 
 def costs_of(config: Config, params: Params) -> Costs:
