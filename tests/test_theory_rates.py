@@ -1,0 +1,115 @@
+"""Fitted exponents, and the figures made of measured points."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from experiments.figures import points as machinery
+from experiments.figures import rates
+from experiments.figures.points import Point, PointsFigure, Size
+from zofed.theory.rates import fit_exponent
+
+pytestmark = pytest.mark.usefixtures("compilation_cache")
+
+
+def test_the_interval_of_an_exponent_covers_it_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    x = np.array([1.0, 2.0, 4.0, 8.0])
+    covered = 0
+    for _ in range(400):
+        fit = fit_exponent(x, 3 * x**-0.5 * generator.gamma(4.0, 0.25, (12, 4)))
+        covered += fit.low < -0.5 < fit.high
+    assert 0.91 < covered / 400 < 0.98
+    exact = fit_exponent(x, np.tile(2 * x**1.5, (3, 1)))
+    assert exact == pytest.approx((1.5, 1.5, 1.5, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([1.0, 2.0], [[1.0, 2.0]], "runs=1; allowed: an integer from 2 up"),
+        ([1.0], [[1.0], [1.0]], r"allowed: \(runs, points\)"),
+        ([1.0, 2.0], [[1.0, -2.0], [1.0, -2.0]], "must be positive"),
+    ],
+)
+def test_what_has_no_exponent(x: Any, y: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit_exponent(x, y)
+
+
+def test_differences_have_the_exponents_of_their_smoothing() -> None:
+    errors = [[rates.difference_errors(smoothing, seed, 32) for smoothing in (0.1, 0.4)] for seed in range(3)]
+    for name, expected in (("forward", 1.0), ("central", 2.0)):
+        fit = fit_exponent([0.1, 0.4], [[error[name] for error in run] for run in errors])
+        assert fit.value == pytest.approx(expected, abs=0.05)
+
+
+def test_points_of_the_rates_are_within_the_bounds_conditions() -> None:
+    size = rates.FIGURE.sizes["cpu"]
+    for rate in rates.RATES:
+        margins = [rates._margin(rate.config(value, size)) for value in rate.values]
+        # Over the air the smallest cohort, of one client, gives the condition of the bound.
+        assert min(margins) >= 1 or rate.name == "receive_snr", (rate.name, margins)
+
+
+def tiny(seen: bool = True) -> PointsFigure:
+    """A figure of two points on the quadratic of 4 dimensions."""
+    size = Size(num_rounds=200, num_seeds=2)
+
+    def points(size: Size) -> list[Point]:
+        made = []
+        for value in (1, 4):
+            config = rates._cohort(value, size)
+            config.update_from_flattened_dict({"data.dim": 4, "num_clients": 4})
+            made.append(Point(f"cohort_size_{value}", config))
+        return made
+
+    def finish(size: Size, results: machinery.Results, directory: Path) -> list[Any]:
+        values = np.stack([rates._mean(results[f"cohort_size_{value}"]) for value in (1, 4)], axis=1)
+        fit = fit_exponent([1, 4], values)
+        rate = rates.RATES[0]._replace(values=(1, 4))
+        machinery.save_figure(directory / "tiny.png", rates._draw("title", rate, values, [(fit, -0.5, "measured")]))
+        machinery.write_rows(directory / "tiny.csv", [{"exponent": fit.value}])
+        return [rates._observation("cohort size", fit, -0.5)]
+
+    return PointsFigure("rates", "Tiny", {"quick": size, "cpu": size, "full": size}, points, finish)
+
+
+def test_a_figure_of_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [f"--workdir={tmp_path}", "--quick"]
+    assert machinery.main(tiny(), options) == 0
+    captured = capsys.readouterr()
+    assert "point 2 of 2: cohort_size_4" in captured.err
+    observation = json.loads((tmp_path / "observations.json").read_text())[0]
+    assert set(observation) == {"statement", "criterion", "seen", "numbers"}
+    assert (tmp_path / "observations.txt").read_text() in captured.out
+    assert -1.2 < float(next(csv.DictReader((tmp_path / "tiny.csv").read_text().splitlines()))["exponent"]) < 0
+    assert imread(tmp_path / "tiny.png").std() > 0.02
+    with np.load(tmp_path / "points" / "cohort_size_4.npz") as records:
+        assert records["squared_gradient_norm"].shape == (2, 101)
+
+    assert machinery.main(tiny(), options) == 1  # played already
+    assert "go on with --resume" in capsys.readouterr().err
+    (tmp_path / "points" / "cohort_size_4.npz").unlink()
+    assert machinery.main(tiny(), [*options, "--resume"]) == 0
+    assert "cohort_size_1" not in capsys.readouterr().err  # only what was missing is played again
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--workdir=DIR is missing"),
+        (["--workdir=x", "--quick", "--cpu"], "give one of them"),
+        (["--workdir=x", "--fast"], "Unknown command line flag 'fast'"),
+        (["--workdir=x", "quick"], "['quick'] are no options"),
+    ],
+)
+def test_wrong_options_say_so(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert machinery.main(rates.FIGURE, options) == 1
+    assert message in capsys.readouterr().err
+    assert not Path("x").exists()
