@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from zofed.base import dimension
 from zofed.data import Dataset
@@ -16,7 +18,7 @@ from zofed.models import pretrained
 from zofed.models.carlini import CarliniCNN, carlini_cnn, fold_batch_norm
 from zofed.models.classifier import Classifier
 from zofed.models.cnn import fashion_cnn, lenet, mnist_cnn
-from zofed.models.convolution import convolve_and_pool, in_blocks, max_pool
+from zofed.models.convolution import convolve, convolve_and_pool, in_blocks, max_pool
 from zofed.models.pretrained import resnet8_cifar10
 from zofed.models.resnet import resnet8
 
@@ -160,8 +162,8 @@ def test_convolutions_with_a_pool(channels: int, size: int, padding: int, height
     generator = np.random.default_rng(0)
     image = generator.standard_normal((2, height, width, channels))
     kernel = generator.standard_normal((size, size, channels, 4))
-    convolve = jax.jit(convolve_and_pool, static_argnums=2)
-    found = convolve(jnp.asarray(image, jnp.float32), jnp.asarray(kernel, jnp.float32), padding)
+    pooled = jax.jit(convolve_and_pool, static_argnums=2)
+    found = pooled(jnp.asarray(image, jnp.float32), jnp.asarray(kernel, jnp.float32), padding)
     padded = np.pad(image, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     np.testing.assert_allclose(found, pool64(conv64(padded, kernel)), atol=5e-5)
 
@@ -235,3 +237,25 @@ def test_damaged_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pretrained, "_RESNET8", tmp_path / "resnet8.npz")
     with pytest.raises(ValueError, match="install zofed again"):
         resnet8_cifar10()
+
+
+@pytest.mark.parametrize(("size", "padding"), [(5, 2), (3, 0), (2, 0)])
+def test_derivatives_of_a_convolution(size: int, padding: int) -> None:
+    """Forwards and backwards, alone and mapped, against XLA's own of the convolution itself."""
+    generator = np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(generator.standard_normal(shape), jnp.float32)  # noqa: E731
+    inputs, moves = (draw(2, 8, 9, 3), draw(size, size, 3, 4)), (draw(2, 8, 9, 3), draw(size, size, 3, 4))
+
+    def plain(image: jax.Array, kernel: jax.Array) -> jax.Array:
+        edges = ((padding, padding), (padding, padding))
+        return lax.conv_general_dilated(image, kernel, (1, 1), edges, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    def derivatives(function: Any) -> Any:
+        def gradient(image: jax.Array, kernel: jax.Array) -> Any:
+            return jax.grad(lambda *own: jnp.sum(jnp.sin(function(*own))), (0, 1))(image, kernel)
+
+        forwards = jax.jvp(function, inputs, moves)
+        return forwards, gradient(*inputs), jax.vmap(gradient, (None, 0))(inputs[0], jnp.stack([inputs[1], moves[1]]))
+
+    found = jax.jit(lambda: derivatives(lambda image, kernel: convolve(image, kernel, padding)))()
+    chex.assert_trees_all_close(found, jax.jit(lambda: derivatives(plain))(), atol=2e-5, rtol=2e-5)

@@ -9,9 +9,30 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from zofed.models.convolution import convolve_and_pool, in_blocks
+from zofed.models.convolution import convolve, convolve_and_pool, in_blocks
 
-__all__ = ["Classifier", "ConvAndPool", "classifier"]
+__all__ = ["Classifier", "Conv", "ConvAndPool", "classifier"]
+
+
+class Conv(nn.Module):
+    """A convolution of stride 1 with bias; `flax.linen.Conv` but for how it is computed.
+
+    Attributes:
+        features: output channels.
+        size: of the kernel, size x size.
+        padding: zeros on each side.
+    """
+
+    features: int
+    size: int
+    padding: int = 0
+
+    @nn.compact
+    def __call__(self, image: jax.Array) -> jax.Array:
+        shape = (self.size, self.size, image.shape[-1], self.features)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        return convolve(image, kernel, self.padding) + bias[None, None, None, :]
 
 
 class ConvAndPool(nn.Module):

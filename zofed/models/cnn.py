@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax
 
-from zofed.models.classifier import Classifier, ConvAndPool, classifier
+from zofed.models.classifier import Classifier, Conv, ConvAndPool, classifier
 
 __all__ = ["fashion_cnn", "lenet", "mnist_cnn"]
 
@@ -23,7 +23,7 @@ class _FashionCNN(nn.Module):
 
     @nn.compact
     def __call__(self, image: jax.Array) -> jax.Array:
-        image = nn.relu(nn.Conv(32, (3, 3), padding="VALID")(image))
+        image = nn.relu(Conv(32, 3)(image))
         image = ConvAndPool(64, 3)(image)
         hidden = nn.relu(nn.Dense(128)(_flat(image)))
         return nn.Dense(self.num_classes)(hidden)
