@@ -8,7 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-__all__ = ["Config", "flatten", "images", "quadratics", "study"]
+__all__ = ["Config", "attacks", "flatten", "images", "quadratics", "study"]
 
 Config = Any
 """A ConfigDict, of whose attributes type checkers know nothing."""
@@ -110,6 +110,25 @@ def quadratics(**changes: Any) -> Config:
             "ripple": 0.0,  # height of the cosines that make it other than convex
             "batching": "replacement",
             "seed": 0,  # of the clients' samples
+        },
+        changes,
+    )
+
+
+def attacks(**changes: Any) -> Config:
+    """Settings of the black-box attack on a classifier of CIFAR-10 (FedZO, V-A), `zofed.attack`."""
+    return _changed(
+        {
+            "name": "cifar10_attack",
+            "directory": placeholder(str),  # where CIFAR-10's files are; None: the usual places
+            "victim": "resnet8",  # the classifier that ships, or a file that experiments.train_carlini made
+            "label": 4,  # the class that is attacked: deer
+            "scores": "logits",  # a name in zofed.attack.SCORES
+            "distortion_weight": 1.0,  # c
+            "shrink": 1.0,  # of pixels; Carlini and Wagner's 0.999999 lets saturated ones move
+            "partition": "random_sizes",  # random_sizes or equal; overlapping: the code of FedZO's authors
+            "batching": "replacement",  # a name in zofed.batches.BATCHINGS
+            "seed": 0,  # of the partition
         },
         changes,
     )
