@@ -1,4 +1,4 @@
-"""From a config's data settings to the black-box attack of FedZO's paper: CIFAR-10's deer against a trained classifier."""
+"""From a config's data settings to the black-box attack of FedZO's paper: on a trained classifier of CIFAR-10."""
 
 import functools
 from collections.abc import Callable
@@ -16,15 +16,16 @@ from zofed.data.datasets import load
 from zofed.models.carlini import carlini_cnn
 from zofed.models.pretrained import load_params, resnet8_cifar10
 from zofed.models.resnet import resnet8
+from zofed.sequential import one_model_at_a_time
 from zofed.tasks import Task
 
-__all__ = ["CPU_DIRECTIONS", "NAMES", "PARTITIONS", "check", "task_of"]
+__all__ = ["NAMES", "NEEDED", "PARTITIONS", "check", "task_of"]
 
 NAMES = ("cifar10_attack",)
-PARTITIONS = ("equal", "overlapping", "random_sizes")
-CPU_DIRECTIONS = 3
-"""Directions at once on a CPU: their images go through the classifier in blocks of three times sixteen."""
+NEEDED = "victim"
+"""A setting that only these tasks have."""
 
+PARTITIONS = ("equal", "overlapping", "random_sizes")
 _BLOCK = 100
 
 
@@ -50,15 +51,9 @@ def task_of(data: Any, num_clients: int) -> Task:
     """
     classifier = _victim(data.victim)
     samples, test = (_correct(data.victim, data.label, part, data.directory) for part in ("train", "test"))
-    return attack(
-        classifier,
-        samples,
-        _partition(data, len(samples["label"]), num_clients),
-        test,
-        data.scores,
-        data.distortion_weight,
-        data.shrink,
-    )
+    partition = _partition(data, len(samples["label"]), num_clients)
+    task = attack(classifier, samples, partition, test, data.scores, data.distortion_weight, data.shrink)
+    return task._replace(loss=one_model_at_a_time(task.loss)) if jax.default_backend() == "cpu" else task
 
 
 @functools.lru_cache(maxsize=4)

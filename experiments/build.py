@@ -9,7 +9,16 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
 
-from experiments import averaging, baselines, compression, image_tasks, schedule, shared_directions
+from experiments import (
+    attack_tasks,
+    averaging,
+    baselines,
+    compression,
+    image_tasks,
+    queries,
+    schedule,
+    shared_directions,
+)
 from experiments.settings import Config, flatten
 from zofed import aggregation, batches, channels, checks, cohorts, ledger, sweep, tasks, theory
 from zofed.base import Algorithm, LossFn, Params, dimension
@@ -47,6 +56,9 @@ TRACED: dict[str, type[np.generic]] = {
 ALGORITHMS = (*averaging.NAMES, *baselines.NAMES, *shared_directions.NAMES)
 AGGREGATIONS = ("aircomp", "majority", "mean")
 PARTICIPATIONS = ("gain_threshold", "uniform")
+_OTHERS: dict[str, Any] = {name: module for module in (attack_tasks,) for name in module.NAMES}
+"""Modules of tasks that are neither quadratics nor classification, by the data's name."""
+
 PARTITIONS = ("dirichlet", "dirichlet_prior", "iid", "shards")
 
 
@@ -144,6 +156,7 @@ def check(config: Config) -> None:
         if config.execution[name] is not None:
             checks.count(f"execution.{name}", config.execution[name])
     schedule.check(config)
+    queries.check(config)
     traced_settings(config)
     _check_data(config)
     same_but_seed = config.copy_and_resolve_references()
@@ -162,8 +175,9 @@ def _check_algorithm(config: Config) -> None:
 
 
 def _check_data(config: Config) -> None:
-    checks.choice("data.name", config.data.name, ("quadratic", *NAMES))
-    needed = "dim" if config.data.name == "quadratic" else "partition"
+    checks.choice("data.name", config.data.name, ("quadratic", *NAMES, *_OTHERS))
+    needed = {"quadratic": "dim", **{name: module.NEEDED for name, module in _OTHERS.items()}}
+    needed = needed.get(config.data.name, "model")
     if needed not in config.data:
         raise ValueError(
             f"data.name={config.data.name!r} needs settings that this config has not, such as data.{needed}; "
@@ -171,6 +185,8 @@ def _check_data(config: Config) -> None:
         )
     if config.data.name == "quadratic":
         task_of(config)
+    elif config.data.name in _OTHERS:
+        _OTHERS[config.data.name].check(_frozen_data(config), checks.count("num_clients", config.num_clients))
     else:
         image_tasks.check(config.data, _dataset(config.data.name, config.data.directory))
         _partition(_frozen_data(config), config.num_clients)
@@ -299,6 +315,8 @@ def _task(data: Config, num_clients: int) -> Task:
             effective_rank=data.effective_rank,
             ripple=data.ripple,
         )
+    if data.name in _OTHERS:
+        return _OTHERS[data.name].task_of(data, num_clients)
     return image_tasks.task_of(data, _dataset(data.name, data.directory), _partition(data, num_clients))
 
 

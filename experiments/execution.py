@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments import build, checkpoint, schedule
+from experiments import build, checkpoint, queries, schedule
 from experiments.checkpoint import Checkpoint
 from experiments.history import Histories
 from experiments.metrics import Records, append
@@ -18,6 +18,7 @@ from experiments.settings import Config
 from experiments.shared_directions import PHASE_PREFIX
 from experiments.sweeps import apply
 from zofed import sweep
+from zofed.blackbox import BlackBoxError
 from zofed.sequential import OneModelAtATime
 from zofed.sweep import Group, Program
 from zofed.tasks import Task
@@ -49,11 +50,17 @@ class Outcome(NamedTuple):
     Attributes:
         records: one array [cells, evaluations so far] per recorded quantity.
         timing: seconds of compiling and running in this process, and the rounds played in it.
+        model: of the group's first cell, after the rounds that were played.
+        ended: whether there is nothing left to play: all rounds, or as many as the budget of queries allows.
+        failure: what a black box failed of, else empty.
     """
 
     group: Group
     records: Records
     timing: dict[str, float]
+    model: Any
+    ended: bool = True
+    failure: str = ""
 
 
 def chunks(config: Config, task: Task) -> Chunks:
@@ -116,7 +123,7 @@ def run(
         histories = Histories(directory / "history", group.cells)
         own_config = apply(config, group.static)
         outcomes.append(_play(own_config, group, path, histories, interrupted, announce, progress))
-        if interrupted():
+        if interrupted() or outcomes[-1].failure:
             break
     return outcomes
 
@@ -138,19 +145,23 @@ def _play(
     kept = checkpoint.load(path, jax.tree.map(lambda leaf: _cells(leaf, len(group.cells)), shapes))
     if kept is not None and kept.round == config.num_rounds:
         progress.rounds(config.num_rounds, _median_loss(kept.records))
-        return Outcome(group, _finished(kept.records, task, config), _timing(0.0, 0.0, 0))
+        model = _first_model(config, task, kept.states)
+        return Outcome(group, _finished(kept.records, task, config), _timing(0.0, 0.0, 0), model)
 
     if kept is None:
-        states, record = program.start(settings, data)
-        records, done = append({}, program.trim(record)), 0
+        try:
+            states, record = program.start(settings, data)
+            records, done = append({}, program.trim(record)), 0
+        except jax.errors.JaxRuntimeError as error:
+            raise _failure(task) or error from None
     else:
         states, records, done = program.pad(kept.states), kept.records, kept.round
         histories.resume(done)
     progress.rounds(done, _median_loss(records))
 
-    first, saved, warned = done, time.perf_counter(), False
+    first, saved, warned, failure = done, time.perf_counter(), False, ""
     compile_seconds, advance, end = saved - began, None, done
-    while done < config.num_rounds and not interrupted():
+    while done < config.num_rounds and not interrupted() and queries.affordable(records, done, config):
         if advance is None or done == end:
             compiling = time.perf_counter()
             phase = next(phase for phase in phases if done < phase.end)
@@ -159,8 +170,16 @@ def _play(
             advance, end = program.advance.lower(shapes, settings, data).compile(), phase.end
             announce(chosen, used, _memory(advance))
             compile_seconds += time.perf_counter() - compiling
-        states, record = advance(states, settings, data)
-        record = program.trim(record)
+        # A segment takes the memory of the states before it, which a black box that fails would leave without any.
+        before = program.trim(states) if task.black_boxes else None
+        try:
+            states, record = advance(states, settings, data)
+            record = program.trim(record)
+        except jax.errors.JaxRuntimeError:
+            if _failure(task) is None:
+                raise
+            states, failure = program.pad(before), str(_failure(task))
+            break
         histories.append(record.pop("history", None))
         records, done = append(records, record), done + config.eval_every
         progress.rounds(config.eval_every, _median_loss(records))
@@ -171,7 +190,19 @@ def _play(
     _warn_of_empty_rounds(records, progress)
     run_seconds = time.perf_counter() - began - compile_seconds
     _save(path, done, states, records, histories, program)
-    return Outcome(group, _finished(records, task, config), _timing(compile_seconds, run_seconds, done - first))
+    model = _first_model(config, task, program.trim(states))
+    timing = _timing(compile_seconds, run_seconds, done - first)
+    ended = done == config.num_rounds or not queries.affordable(records, done, config)
+    return Outcome(group, _finished(records, task, config), timing, model, ended and not failure, failure)
+
+
+def _failure(task: Task) -> BlackBoxError | None:
+    return next((box.failure for box in task.black_boxes if box.failure is not None), None)
+
+
+def _first_model(config: Config, task: Task, states: Any) -> Any:
+    algorithm = build.algorithm_of(config, task.loss, build.traced_settings(config))
+    return algorithm.params(jax.tree.map(lambda leaf: leaf[0], states))
 
 
 def _program(config: Config, group: Group, task: Task) -> tuple[Chunks, list[Any], Program]:
@@ -254,6 +285,7 @@ def _finished(records: Records, task: Task, config: Config) -> Records:
     return {
         **{name: values for name, values in records.items() if not name.startswith(PHASE_PREFIX)},
         **wire._asdict(),
+        "queries": queries.total(records, config),
         "uplink_bytes_paper": paper.uplink_bytes,
         "downlink_bytes_paper": paper.downlink_bytes,
         "mean_cohort_size": participants / config.eval_every,

@@ -21,7 +21,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 _STYLES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 """Go with the colours in turn, so that a curve shows through another that covers it."""
 MAX_COLUMNS = 5
-_SCORES = ("train_loss", "test_accuracy")
+_SCORES = ("train_loss", "test_accuracy", "attack_accuracy")
 _MAX_LABELS = 12
 _LOG_RATIO = 20.0
 """A loss whose values differ by more than this factor is drawn on a logarithmic axis."""

@@ -14,7 +14,7 @@ from experiments.plot_curves import axis_label, value_label
 
 __all__ = ["heat_map"]
 
-_SCORES = ("test_accuracy", "train_loss")
+_SCORES = ("test_accuracy", "attack_accuracy", "train_loss")
 """The map shows the first that was recorded."""
 _MAX_NUMBERS = 150
 """Cells of a map above this number carry no written values."""

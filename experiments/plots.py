@@ -12,7 +12,7 @@ from experiments.files import replacing
 from experiments.plot_curves import MAX_COLUMNS, learning_curves
 from experiments.plot_maps import heat_map
 
-__all__ = ["SEEDS", "draw_all"]
+__all__ = ["SEEDS", "draw_all", "save"]
 
 SEEDS = ("seed", "data.seed")
 """Axes that repeat a study rather than change it: figures show their mean and spread."""
@@ -33,11 +33,11 @@ def draw_all(results: xarray.Dataset, directory: Path) -> list[Path]:
     paths = []
     for suffix, title, part in _parts(results, [name for name in settings[1:] if name not in columns]):
         figure = learning_curves(part, settings[:1], columns, seeds, title)
-        paths.append(_save(figure, directory / f"learning_curves{suffix}.png"))
+        paths.append(save(figure, directory / f"learning_curves{suffix}.png"))
     if len(settings) >= 2:
         for suffix, title, part in _parts(results, settings[2:]):
             figure = heat_map(part, settings[0], settings[1], seeds, title)
-            paths.append(_save(figure, directory / f"heat_map{suffix}.png"))
+            paths.append(save(figure, directory / f"heat_map{suffix}.png"))
     return paths
 
 
@@ -49,7 +49,8 @@ def _parts(results: xarray.Dataset, apart: Sequence[str]) -> Iterator[tuple[str,
         yield (f"_{number:02d}" if apart else ""), title, part
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path) -> Path:
+    """Writes a figure as PNG, atomically, and returns its path."""
     options: dict[str, Any] = {"dpi": 150, "metadata": {"Software": None}}
     with replacing(path) as beside:
         figure.savefig(beside, **options)

@@ -13,6 +13,7 @@ from experiments.execution import Outcome
 from experiments.files import replacing
 from experiments.metrics import Records, describe, scores
 from experiments.settings import Config
+from zofed.data import NAMES
 from zofed.sweep import Grid
 
 __all__ = ["dataset", "summary", "write_dataset", "write_summary"]
@@ -70,8 +71,8 @@ def _diverged(records: Records) -> np.ndarray:
 
 def _attributes(name: str, config: Config) -> dict[str, str]:
     metric = describe(name)
-    is_entropy = metric.units != "nat" or config.data.name != "quadratic"
-    return {"long_name": metric.long_name, "units": metric.units if is_entropy else "1"}
+    has_unit = metric.units != "nat" or config.data.name in NAMES  # entropies are losses of classification alone
+    return {"long_name": metric.long_name, "units": metric.units if has_unit else "1"}
 
 
 def _title(config: Config, grid: Grid) -> str:

@@ -20,12 +20,14 @@ import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
-from experiments import build, execution, interrupt, plots, results, sweeps, workdir
+from experiments import attack_tasks, build, execution, interrupt, plots, results, sweeps, workdir
 from experiments.execution import Chunks, Outcome
 from experiments.files import write_json
+from experiments.plot_attack import attack_picture
 from experiments.progress import Progress
 from experiments.settings import Config
 from zofed import sweep
+from zofed.blackbox import BlackBoxError
 from zofed.sweep import Grid, Group
 
 __all__ = ["common_flags", "main", "parse", "run", "use_compilation_cache", "use_cpu_devices"]
@@ -103,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
             raise ValueError("--workdir=DIR is missing: the directory of the results")
         command = ["python", "-m", "experiments.run", *arguments[1:]]
         return run(options.config, options.sweep, Path(options.workdir), options.resume, options.progress, command)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, BlackBoxError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
@@ -167,11 +169,12 @@ def _run(
         for warning in warnings:
             progress.warn(warning)
         outcomes = execution.run(config, groups, directory, requested, announce, progress)
-        complete = len(outcomes) == len(groups) and all(
-            outcome.records["train_loss"].shape[1] == config.num_rounds // config.eval_every + 1 for outcome in outcomes
-        )
     _write(directory, config, grid, outcomes)
-    if complete:
+    failures = [outcome.failure for outcome in outcomes if outcome.failure]
+    if failures:
+        print(f"error: {failures[0]}; the rounds before it are saved", file=sys.stderr)
+        return 1
+    if len(outcomes) == len(groups) and all(outcome.ended for outcome in outcomes):
         return 0
     print("interrupted; what was computed is saved. To go on:\n  " + _resume_command(command, directory))
     return 130
@@ -207,9 +210,18 @@ def _write(directory: Path, config: Config, grid: Grid, outcomes: Sequence[Outco
     results.write_summary(directory / "summary.csv", rows)
     _write_timing(directory / "timing.json", outcomes)
     figures = plots.draw_all(table, directory / "figures")
+    if config.data.name in attack_tasks.NAMES:
+        figures += [_draw_attack(directory, config, number, outcome) for number, outcome in enumerate(outcomes)]
     print("\n".join(_final_lines(rows)))
     for path in (directory / "results.nc", directory / "summary.csv", *figures):
         print(path)
+
+
+def _draw_attack(directory: Path, config: Config, number: int, outcome: Outcome) -> Path:
+    """The picture of a group's first cell."""
+    task = build.task_of(sweeps.apply(config, outcome.group.static))
+    settings = ", ".join(f"{name} = {value}" for name, value in outcome.group.static.items())
+    return plots.save(attack_picture(task, outcome.model, settings), directory / "figures" / f"attack_{number:02d}.png")
 
 
 def _final_lines(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -22,6 +22,7 @@ def study(data: Config) -> Config:
             "num_rounds": 100,
             "eval_every": 5,  # rounds between evaluations; divides num_rounds
             "record_gradient": False,  # ||grad f(x)||^2 at each evaluation, by differentiation
+            "query_budget": placeholder(int),  # losses of one example to ask for at most; ends a run early
             "num_clients": 50,
             "participation": "uniform",  # uniform, or gain_threshold: those whose channel is good enough
             "cohort_size": 50,  # of participation=uniform: clients in a round, drawn without replacement

@@ -34,7 +34,7 @@ def adversarial(perturbation: jax.Array, image: jax.Array) -> jax.Array:
 
     Computed as 1/2 (u + t) / (1 + u t), where u = 2 z and t = tanh(x), which is the same number, so that tanh is taken
     once for all images, and of no infinite value: a saturated pixel, u = 1 or -1, stays what it is whatever x is, as in
-    the formula, and its gradient is 0.
+    the formula, and its gradient is 0 but for round-off.
 
     Args:
         perturbation: x, of an image's shape.

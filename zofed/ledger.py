@@ -19,6 +19,7 @@ __all__ = [
     "one_agent",
     "over_the_air",
     "peer_to_peer",
+    "queries",
     "scalars_up_model_down",
     "shared_directions",
     "shared_directions_over_the_air",
@@ -233,6 +234,25 @@ def scalars_up_model_down(params: Params, num_directions: int) -> Costs:
         "downlink_scalars": own.downlink_scalars + model.downlink_scalars,
     }
     return Costs(own._replace(**down), NOTHING)
+
+
+def queries(batch_size: int, num_directions: int, difference: str = "forward") -> int:
+    """Losses of one example that an estimate asks for: b1 (b2 + 1) of a forward difference, 2 b1 b2 of a central one.
+
+    A jvp counts as one. Directions of each example's own ask for as many.
+
+    Args:
+        batch_size: b1.
+        num_directions: b2.
+        difference: a name in `zofed.estimators.DIFFERENCES`.
+
+    Example:
+        >>> queries(25, 20), queries(25, 20, "central")
+        (525, 1000)
+    """
+    return (
+        batch_size * {"forward": num_directions + 1, "central": 2 * num_directions, "jvp": num_directions}[difference]
+    )
 
 
 def peer_to_peer(params: Params, laplacian: np.ndarray) -> Costs:

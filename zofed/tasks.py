@@ -47,12 +47,14 @@ class Task(NamedTuple):
         loss: `(params, batch) -> losses`, one per example.
         evaluate: `(params, data) -> {name: scalar}`; `train_loss` is f(x), the mean of the clients' mean losses.
         data: the task's own data.
+        black_boxes: what the loss calls outside of JAX, `zofed.blackbox.BlackBox`es; a run asks them what failed.
     """
 
     init: Callable[[jax.Array], Params]
     loss: LossFn
     evaluate: Callable[[Params, TaskData], dict[str, jax.Array]]
     data: TaskData
+    black_boxes: tuple[Any, ...] = ()
 
     def loss_value(self, params: Params) -> jax.Array:
         """f(x) of the task's own clients."""
