@@ -224,7 +224,7 @@ def test_a_workdir_keeps_to_its_run(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("--config=experiments/no_such_config.py", "no_such_config.py"),
         ("--config.data.dim=0", "dim=0; allowed: an integer from 1 up"),
         ("--config.data.name=digits", "needs settings that this config has not, such as data.model"),
-        ("--config.data.name=cifar", "data.name='cifar'; allowed: 'cifar10', 'digits'"),
+        ("--config.data.name=cifar", "data.name='cifar'; allowed: 'cifar10', 'cifar10_attack', 'digits'"),
     ],
 )
 def test_wrong_options_say_so_and_touch_nothing(
