@@ -1,10 +1,11 @@
-"""From a config to the algorithms that average model updates: FedZO and FedAvg, with any server optimiser."""
+"""From a config to the algorithms that average model updates: FedZO and FedAvg, with local and server optimisers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import optax
 
+from experiments import shared_directions
 from experiments.settings import Config
 from zofed import checks, ledger
 from zofed.algorithms import fedavg, fedzo
@@ -56,6 +57,7 @@ def algorithm_of(
         raise ValueError(f"algorithm.server_momentum={settings.server_momentum}; allowed: from 0 to below 1")
     options = {
         **common,
+        "local_optimizer": shared_directions.optimizer_of(config),
         "server_optimizer": SERVER_OPTIMIZERS[settings.server_optimizer](settings.server_momentum),
         "server_learning_rate": traced["algorithm.server_learning_rate"],
     }

@@ -188,7 +188,7 @@ def _check_data(config: Config) -> None:
     elif config.data.name in _OTHERS:
         _OTHERS[config.data.name].check(_frozen_data(config), checks.count("num_clients", config.num_clients))
     else:
-        image_tasks.check(config.data, _dataset(config.data.name, config.data.directory))
+        image_tasks.check(config.data, _dataset(config.data))
         _partition(_frozen_data(config), config.num_clients)
 
 
@@ -217,12 +217,11 @@ _USED_IF: dict[str, Callable[[Config], bool]] = {
     "algorithm.directions": lambda config: config.algorithm.name != "fedavg",
     "algorithm.estimator": lambda config: config.algorithm.name != "fedavg",
     "algorithm.per_sample": lambda config: config.algorithm.name == "fedzo",
-    "algorithm.optimizer": lambda config: config.algorithm.name in shared_directions.NAMES,
+    "algorithm.optimizer": lambda config: config.algorithm.name not in baselines.NAMES,
     "algorithm.momentum": lambda config: (
-        config.algorithm.name in shared_directions.NAMES
-        and config.algorithm.optimizer in shared_directions.WITH_MOMENTUM
+        config.algorithm.name not in baselines.NAMES and config.algorithm.optimizer in shared_directions.WITH_MOMENTUM
     ),
-    "algorithm.weight_decay": lambda config: config.algorithm.name in shared_directions.NAMES,
+    "algorithm.weight_decay": lambda config: config.algorithm.name not in baselines.NAMES,
     "schedule.learning_rate_factors": lambda config: config.algorithm.name != "zone_s",
     "schedule.num_directions_factors": lambda config: config.algorithm.name != "fedavg",
     "algorithm.max_lag": lambda config: config.algorithm.name == "decomfl",
@@ -317,18 +316,25 @@ def _task(data: Config, num_clients: int) -> Task:
         )
     if data.name in _OTHERS:
         return _OTHERS[data.name].task_of(data, num_clients)
-    return image_tasks.task_of(data, _dataset(data.name, data.directory), _partition(data, num_clients))
+    return image_tasks.task_of(data, _dataset(data), _partition(data, num_clients))
+
+
+def _dataset(data: Config) -> Dataset:
+    every = checks.count("data.keep_every", data.keep_every)
+    whole = _whole_dataset(data.name, data.directory)
+    thinned = [{name: values[::every] for name, values in split.items()} for split in (whole.train, whole.test)]
+    return whole._replace(train=thinned[0], test=thinned[1])
 
 
 @functools.lru_cache(maxsize=2)
-def _dataset(name: str, directory: str | None) -> Dataset:
+def _whole_dataset(name: str, directory: str | None) -> Dataset:
     return load(name, directory)
 
 
 @functools.lru_cache(maxsize=64)
 def _partition(data: Config, num_clients: int) -> list[np.ndarray]:
     checks.choice("data.partition", data.partition, PARTITIONS)
-    labels = _dataset(data.name, data.directory).train["label"]
+    labels = _dataset(data).train["label"]
     if data.partition == "iid":
         return partitions.iid(len(labels), num_clients, data.seed)
     if data.partition == "shards":

@@ -36,9 +36,9 @@ def study(data: Config) -> Config:
                 "directions": "sphere",  # a name in zofed.directions.LAWS
                 "estimator": "forward",  # a name in zofed.estimators.DIFFERENCES
                 "per_sample": False,  # directions of its own for each example of a batch
-                "optimizer": "sgd",  # of decomfl, baffle and mezo: sgd, momentum, trace (PyTorch's), adam or sign
+                "optimizer": "sgd",  # sgd, momentum, trace (PyTorch's), adam or sign; local ones of fedavg and fedzo
                 "momentum": 0.9,  # decay of optimizer=momentum and trace
-                "weight_decay": 0.0,  # of decomfl, baffle and mezo: this times the model joins the gradient
+                "weight_decay": 0.0,  # this times the model joins the gradient
                 "server_optimizer": "sgd",  # of fedavg and fedzo: sgd, momentum, adam, yogi or adagrad
                 "server_momentum": 0.9,  # decay of the mean update in server_optimizer=momentum, adam and yogi
                 "server_learning_rate": 1.0,
@@ -85,6 +85,7 @@ def images(name: str, **changes: Any) -> Config:
         {
             "name": name,
             "directory": placeholder(str),  # where its files are; None: the usual places
+            "keep_every": 1,  # image of either part, in its order; 1: all of them
             "model": "softmax",  # softmax, or a name in image_tasks.MODELS
             "normalisation": "none",  # none: images in [0, 1]; published: then by zofed.data.NORMALISATIONS
             "partition": "shards",  # iid, shards, dirichlet or dirichlet_prior

@@ -21,7 +21,16 @@ from zofed.directions import LAWS
 from zofed.estimators import DIFFERENCES, signed
 from zofed.ledger import Costs
 
-__all__ = ["NAMES", "PHASE_PREFIX", "WITH_MOMENTUM", "algorithm_of", "costs_of", "paper_costs_of", "rule_of"]
+__all__ = [
+    "NAMES",
+    "PHASE_PREFIX",
+    "WITH_MOMENTUM",
+    "algorithm_of",
+    "costs_of",
+    "optimizer_of",
+    "paper_costs_of",
+    "rule_of",
+]
 
 NAMES = ("baffle", "decomfl", "mezo")
 
@@ -52,6 +61,16 @@ def rule_of(config: Config) -> Rule:
     """
     settings = config.algorithm
     checks.choice("algorithm.directions", settings.directions, LAWS)
+    return rule(LAWS[settings.directions](), optimizer_of(config))
+
+
+def optimizer_of(config: Config) -> optax.GradientTransformation:
+    """The optimiser of a config's gradients, without a rate: the shared one of these algorithms, others' local one.
+
+    Raises:
+        ValueError: a setting is not allowed.
+    """
+    settings = config.algorithm
     checks.choice("algorithm.optimizer", settings.optimizer, OPTIMIZERS)
     if not 0 <= settings.momentum < 1:
         raise ValueError(f"algorithm.momentum={settings.momentum}; allowed: from 0 to below 1")
@@ -60,7 +79,7 @@ def rule_of(config: Config) -> Rule:
     if settings.weight_decay:
         # Before the optimiser, as in PyTorch.
         optimizer = optax.chain(optax.add_decayed_weights(settings.weight_decay), optimizer)
-    return rule(LAWS[settings.directions](), optimizer)
+    return optimizer
 
 
 def algorithm_of(

@@ -1,4 +1,4 @@
-"""Compression and server optimisers from the command line: what they send, what they make of it, what is refused."""
+"""Compression and optimisers of FedAvg from the command line: what they send and make of it, what is refused."""
 
 import csv
 from pathlib import Path
@@ -68,6 +68,23 @@ def test_error_feedback_changes_the_run_but_not_its_bytes(tmp_path: Path) -> Non
     results = xarray.load_dataset(tmp_path / "results.nc")
     assert results["train_loss"].values[0, -1] != results["train_loss"].values[1, -1]
     assert (results["uplink_bytes"].values[0] == results["uplink_bytes"].values[1]).all()
+
+
+def test_local_optimisers_of_fedavg(tmp_path: Path) -> None:
+    """PyTorch's momentum doubles a part of the second local step; weight decay pulls to zero."""
+    axes = ['--sweep=algorithm.optimizer=["sgd","trace"]', "--sweep=algorithm.weight_decay=[0.0,0.5]"]
+    assert command(tmp_path, "--config.algorithm.local_steps=2", *axes) == 0
+    final = xarray.load_dataset(tmp_path / "results.nc")["train_loss"].values[..., -1]
+    assert final[1, 0] < final[0, 0]
+    assert len(set(final.ravel())) == 4
+
+
+def test_a_part_of_the_images() -> None:
+    config = study(images("digits", keep_every=10))
+    config.num_clients = config.cohort_size = 5
+    build.check(config)
+    data = build.task_of(config).data
+    assert (int(data.clients.sizes.sum()), len(data.test["label"])) == (144, 36)
 
 
 def test_scalars_of_decomfl_are_compressed_too() -> None:
