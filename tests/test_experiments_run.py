@@ -18,7 +18,7 @@ import xarray
 
 from experiments import build, checkpoint, files, interrupt, run, sweeps
 from experiments.settings import flatten, images, study
-from zofed.data import Dataset, load
+from zofed.data import Dataset
 
 # How ml_collections loads a config file.
 pytestmark = [
@@ -343,33 +343,20 @@ def test_models_that_do_not_go_with_the_data_are_refused(setting: str, value: st
         build.check(study(images("digits", **{setting: value})))
 
 
-@pytest.fixture
-def few_images(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every 30th image of the real sets: an evaluation of a convolutional network on all takes seconds."""
-
-    def thin(name: str, directory: str | None) -> Dataset:
-        whole = load(name, directory)
-        step = 1 if name == "digits" else 30
-        train, test = ({field: own[::step] for field, own in split.items()} for split in (whole.train, whole.test))
-        return whole._replace(train=train, test=test)
-
-    caches = (build._dataset, build._partition, build._task)
-    monkeypatch.setattr(build, "load", thin)
-    for cache in caches:
-        cache.cache_clear()
-    yield
-    for cache in caches:
-        cache.cache_clear()
+NAMES = sorted(path.stem for path in CONFIGS.glob("[!_]*.py"))
+SLOW = {name: [pytest.mark.slow] for name in NAMES if name.endswith("_recorded")}
+"""Compiles a network once more, for another optimiser."""
 
 
-@pytest.mark.usefixtures("few_images")
-@pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("[!_]*.py")))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, [])) for name in NAMES])
 def test_every_config_plays_two_rounds(name: str, tmp_path: Path, load_real: Callable[[str], Dataset]) -> None:
     module = importlib.import_module(f"experiments.configs.{name}")
     assert f"python -m experiments.run --config=experiments/configs/{name}.py" in (module.__doc__ or "")
     config = module.get_config()
     if config.data.name in ("cifar10", "fashion_mnist", "mnist"):
         load_real(config.data.name)
+        if "keep_every" in config.data:  # evaluating a convolutional network on all images takes seconds
+            config.data.keep_every = 30
     config.num_rounds = 2
     config.eval_every = 1
     config.algorithm.local_steps = 1
