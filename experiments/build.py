@@ -13,6 +13,7 @@ from experiments import (
     attack_tasks,
     averaging,
     baselines,
+    blackbox_tasks,
     compression,
     image_tasks,
     queries,
@@ -56,7 +57,7 @@ TRACED: dict[str, type[np.generic]] = {
 ALGORITHMS = (*averaging.NAMES, *baselines.NAMES, *shared_directions.NAMES)
 AGGREGATIONS = ("aircomp", "majority", "mean")
 PARTICIPATIONS = ("gain_threshold", "uniform")
-_OTHERS: dict[str, Any] = {name: module for module in (attack_tasks,) for name in module.NAMES}
+_OTHERS: dict[str, Any] = {name: module for module in (attack_tasks, blackbox_tasks) for name in module.NAMES}
 """Modules of tasks that are neither quadratics nor classification, by the data's name."""
 
 PARTITIONS = ("dirichlet", "dirichlet_prior", "iid", "shards")
@@ -176,7 +177,7 @@ def _check_algorithm(config: Config) -> None:
 
 def _check_data(config: Config) -> None:
     checks.choice("data.name", config.data.name, ("quadratic", *NAMES, *_OTHERS))
-    needed = {"quadratic": "dim", **{name: module.NEEDED for name, module in _OTHERS.items()}}
+    needed = {"quadratic": "dim", **{name: module.needed(name) for name, module in _OTHERS.items()}}
     needed = needed.get(config.data.name, "model")
     if needed not in config.data:
         raise ValueError(

@@ -20,7 +20,7 @@ import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
-from experiments import attack_tasks, build, execution, interrupt, plots, results, sweeps, workdir
+from experiments import build, execution, interrupt, plots, results, sweeps, workdir
 from experiments.execution import Chunks, Outcome
 from experiments.files import write_json
 from experiments.plot_attack import attack_picture
@@ -210,7 +210,7 @@ def _write(directory: Path, config: Config, grid: Grid, outcomes: Sequence[Outco
     results.write_summary(directory / "summary.csv", rows)
     _write_timing(directory / "timing.json", outcomes)
     figures = plots.draw_all(table, directory / "figures")
-    if config.data.name in attack_tasks.NAMES:
+    if "victim" in config.data:
         figures += [_draw_attack(directory, config, number, outcome) for number, outcome in enumerate(outcomes)]
     print("\n".join(_final_lines(rows)))
     for path in (directory / "results.nc", directory / "summary.csv", *figures):

@@ -8,7 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-__all__ = ["Config", "attacks", "flatten", "images", "quadratics", "study"]
+__all__ = ["Config", "attacks", "digit_attacks", "flatten", "images", "quadratics", "study", "tunings"]
 
 Config = Any
 """A ConfigDict, of whose attributes type checkers know nothing."""
@@ -130,6 +130,37 @@ def attacks(**changes: Any) -> Config:
             "shrink": 1.0,  # of pixels; Carlini and Wagner's 0.999999 lets saturated ones move
             "partition": "random_sizes",  # random_sizes or equal; overlapping: the code of FedZO's authors
             "batching": "replacement",  # a name in zofed.batches.BATCHINGS
+            "seed": 0,  # of the partition
+        },
+        changes,
+    )
+
+
+def digit_attacks(**changes: Any) -> Config:
+    """Settings of the same attack on a scikit-learn classifier of the digits, a black box to JAX."""
+    return _changed(
+        {
+            "name": "digits_attack",
+            "victim": "mlp",  # a name in blackbox_tasks.VICTIMS
+            "label": 8,  # the class that is attacked
+            "scores": "logprob",  # logprob or prob: logits are not to be had
+            "distortion_weight": 1.0,  # c
+            "shrink": 0.999,  # of pixels, most of which are saturated
+            "batching": "replacement",
+            "seed": 0,  # of the partition, and of the victim's training
+        },
+        changes,
+    )
+
+
+def tunings(**changes: Any) -> Config:
+    """Settings of federated tuning: two hyper-parameters of scikit-learn's kernel ridge regression on the digits."""
+    return _changed(
+        {
+            "name": "digits_tuning",
+            "folds": 4,  # of a client's cross-validation: its samples
+            "dirichlet_alpha": 1.0,  # of the clients' label shares
+            "batching": "replacement",
             "seed": 0,  # of the partition
         },
         changes,

@@ -2,6 +2,7 @@
 
 from zofed.algorithms import baffle, decomfl, dzopa, fedavg, fedzo, mezo, zone_s
 from zofed.base import Algorithm, Client, ClientData, Cohort, LocalInfo, RoundInfo, State, dimension
+from zofed.blackbox import blackbox
 from zofed.simulate import Trace, simulate
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "State",
     "Trace",
     "baffle",
+    "blackbox",
     "decomfl",
     "dimension",
     "dzopa",

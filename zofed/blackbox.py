@@ -10,7 +10,8 @@ import jax
 import numpy as np
 from jax.experimental.buffer_callback import buffer_callback
 
-from zofed.base import Params
+from zofed.base import LossFn
+from zofed.sequential import in_one_batch
 
 __all__ = ["BlackBox", "BlackBoxError", "blackbox"]
 
@@ -46,9 +47,10 @@ class BlackBox:
         """The answers [n, *shape] at n points: pytrees of arrays with a leading axis n."""
         return jax.vmap(self._at)(*points)
 
-    def loss(self, params: Params, batch: Any) -> jax.Array:
+    @property
+    def loss(self) -> LossFn:
         """The black box as per-example losses: its points are pairs of the params and one example of the batch."""
-        return jax.vmap(self._at, (None, 0))(params, batch)
+        return in_one_batch(jax.vmap(self._at, (None, 0)))
 
     def _at(self, *point: Any) -> jax.Array:
         """One point. A map over it, and maps over that, reach the host as one batch."""
@@ -108,8 +110,9 @@ def blackbox(
 ) -> BlackBox:
     """A Python function of a batch of points, such as a scikit-learn model or an ONNX session, for use inside JAX.
 
-    Whatever maps over it (examples, directions, clients, cells) makes one batch, so a local step asks once for its
-    base point and once for all its directions. An exception ends the program with its message; an answer that is not
+    Whatever maps over it (examples, directions, clients, cells) makes one batch. Its own `loss`, and losses around it
+    that are marked by `zofed.sequential.in_one_batch`, are asked once in a local step, for the base point and all
+    directions. An exception ends the program with its message; an answer that is not
     finite is passed on: the client's result is then left out and counted, as any other that is not finite.
 
     The function gets numpy arrays and may do what it likes but call JAX, whose CPU threads may be waiting for it. Its

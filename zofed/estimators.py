@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from zofed import checks, rng
 from zofed.base import LossFn, Params, dimension, wide
 from zofed.directions import Direction, Directions
-from zofed.sequential import OneModelAtATime, loop_under_vmap
+from zofed.sequential import InOneBatch, OneModelAtATime, loop_under_vmap
 
 __all__ = ["DIFFERENCES", "Estimate", "Estimator", "central", "estimator", "forward", "jvp", "signed"]
 
@@ -63,10 +63,12 @@ class Difference(NamedTuple):
     Attributes:
         needs_base: whether `scalar` uses the losses at `params`, which all directions share.
         scalar: `(losses, params, base, direction, smoothing) -> (scalar, mean loss)`.
+        differentiates: whether `scalar` needs a derivative of `losses`, which a black box has not.
     """
 
     needs_base: bool
     scalar: Callable[..., tuple[jax.Array, jax.Array]]
+    differentiates: bool = False
 
 
 def forward() -> Difference:
@@ -105,7 +107,7 @@ def jvp() -> Difference:
         value, slope = jax.jvp(lambda x: jnp.mean(losses(x)), (params,), (tangent,))
         return slope, value
 
-    return Difference(False, scalar)
+    return Difference(False, scalar, differentiates=True)
 
 
 def signed(difference: Difference) -> Difference:
@@ -119,7 +121,7 @@ def signed(difference: Difference) -> Difference:
         # A comparison would make a sign of nan, too; this keeps it, and the client's result is left out.
         return jnp.where(value == 0, jnp.ones_like(value), jnp.sign(value)), loss
 
-    return Difference(difference.needs_base, scalar)
+    return Difference(difference.needs_base, scalar, difference.differentiates)
 
 
 DIFFERENCES: dict[str, Callable[[], Difference]] = {"forward": forward, "central": central, "jvp": jvp}
@@ -139,7 +141,7 @@ def estimator(
 
     Args:
         loss_fn: per-example losses; `zofed.sequential.one_model_at_a_time(loss)` where a convolution should not be
-            mapped over models.
+            mapped over models, `in_one_batch(loss)` where a step should be one call.
         directions: their law, for instance `zofed.directions.sphere()`.
         num_directions: b2 or P.
         smoothing: mu; may be traced.
@@ -168,6 +170,8 @@ def estimator(
     checks.positive("smoothing", smoothing)
     chunk = None if chunk is None else checks.count("direction chunk", chunk)
     difference = forward() if difference is None else difference
+    if isinstance(loss_fn, InOneBatch) and difference.differentiates:
+        raise ValueError("difference=jvp of a loss that is asked in one batch, as black boxes are; allowed: others")
     evaluated = loop_under_vmap if isinstance(loss_fn, OneModelAtATime) else lambda function: function
 
     def losses_of(batch: Any) -> Losses:
@@ -186,9 +190,14 @@ def estimator(
         return difference.scalar(losses_of(batch), params, base, direction, smoothing)
 
     def estimate(direction_key: Callable[[jax.Array], jax.Array], params: Params, batch: Any) -> Estimate:
-        base = losses_at(params, batch) if difference.needs_base else None
         scale = directions.scale(dimension(params))
         total = num_directions * (jax.tree.leaves(batch)[0].shape[0] if per_sample else 1)
+        together = isinstance(loss_fn, InOneBatch) and not per_sample and (chunk or total) >= total
+        base = losses_at(params, batch) if difference.needs_base and not together else None
+
+        def all_at_once(numbers: jax.Array) -> tuple[jax.Array, jax.Array, Direction]:
+            drawn = jax.vmap(lambda number: directions.sample(direction_key(number), number, params))(numbers)
+            return *_measure_together(difference, losses_of(batch), params, drawn, jnp.asarray(smoothing)), drawn
 
         def one(number: jax.Array) -> tuple[jax.Array, jax.Array, Direction]:
             direction = directions.sample(direction_key(number), number, params)
@@ -201,7 +210,7 @@ def estimator(
             return scalar, loss, direction
 
         def accumulate(gradient: Params, numbers: jax.Array) -> tuple[Params, tuple[jax.Array, jax.Array]]:
-            scalars, losses, drawn = jax.vmap(one)(numbers)
+            scalars, losses, drawn = all_at_once(numbers) if together else jax.vmap(one)(numbers)
             # Scale and 1 / total join the scalars here: XLA would regroup a second factor of the sum with the
             # learning rate, and differently so in a vmapped sweep.
             weights = scalars * drawn.factor * jnp.float32(scale / total)
@@ -213,6 +222,33 @@ def estimator(
         return Estimate(scalars, gradient, jnp.mean(losses))
 
     return estimate
+
+
+def _measure_together(
+    difference: Difference, losses: Losses, params: Params, drawn: Direction, smoothing: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The scalars and mean losses of all directions from one map of `losses` over every point they need."""
+    shape = jax.eval_shape(losses, params)
+    unknown = jnp.zeros(shape.shape, shape.dtype)
+
+    def points_of(direction: Direction) -> list[Params]:
+        """What the difference asks for, without an answer."""
+        points: list[Params] = []
+        difference.scalar(lambda x: (points.append(x), unknown)[1], params, unknown, direction, smoothing)
+        return points
+
+    asked = [*jax.vmap(points_of)(drawn), jax.tree.map(lambda leaf: leaf[None], params)]
+    asked = asked if difference.needs_base else asked[:-1]
+    values = jax.vmap(losses)(jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *asked))
+    base = values[-1] if difference.needs_base else None
+    own = values[:-1] if difference.needs_base else values
+    own = own.reshape(-1, drawn.factor.shape[0], *shape.shape)
+
+    def scalar_of(direction: Direction, own: jax.Array) -> tuple[jax.Array, jax.Array]:
+        answers = iter(own)
+        return difference.scalar(lambda _: next(answers), params, base, direction, smoothing)
+
+    return jax.vmap(scalar_of, (0, 1))(drawn, own)
 
 
 def _scan_chunks(step: Callable[..., Any], carry: Any, total: int, chunk: int | None) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from jax.custom_batching import custom_vmap
 
 from zofed.base import LossFn, Params
 
-__all__ = ["OneModelAtATime", "loop_under_vmap", "one_model_at_a_time"]
+__all__ = ["InOneBatch", "OneModelAtATime", "in_one_batch", "loop_under_vmap", "one_model_at_a_time"]
 
 
 class OneModelAtATime(NamedTuple):
@@ -31,6 +31,26 @@ def one_model_at_a_time(loss_fn: LossFn) -> LossFn:
         loss_fn: per-example losses, which close over nothing that a vmap maps.
     """
     return OneModelAtATime(loss_fn)
+
+
+class InOneBatch(NamedTuple):
+    """A loss that says how estimators should ask for it: see `in_one_batch`."""
+
+    loss_fn: LossFn
+
+    def __call__(self, params: Params, batch: Any) -> jax.Array:
+        return self.loss_fn(params, batch)
+
+
+def in_one_batch(loss_fn: LossFn) -> LossFn:
+    """`loss_fn`, which an estimator asks for a step's base point and all its directions in one map over models.
+
+    For losses whose calls are dear whatever they ask for, such as `zofed.blackbox`es: a step is one call.
+
+    Args:
+        loss_fn: per-example losses.
+    """
+    return InOneBatch(loss_fn)
 
 
 def loop_under_vmap(function: Callable[..., Any]) -> Callable[..., Any]:
