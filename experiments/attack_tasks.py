@@ -38,6 +38,7 @@ def check(data: Any, num_clients: int) -> None:
     checks.choice("data.scores", data.scores, SCORES)
     checks.nonnegative("data.distortion_weight", data.distortion_weight)
     checks.count("data.label", data.label, at_least=0, at_most=9)
+    checks.count("data.keep_every", data.keep_every)
     checks.count("num_clients", num_clients)
     if data.victim != "resnet8" and not Path(data.victim).is_file():
         raise ValueError(
@@ -53,7 +54,9 @@ def task_of(data: Any, num_clients: int) -> Task:
     test set are what the attack may transfer to.
     """
     classifier = _victim(data.victim)
-    samples, test = (_correct(data.victim, data.label, part, data.directory) for part in ("train", "test"))
+    samples, test = (
+        _correct(data.victim, data.label, part, data.directory, data.keep_every) for part in ("train", "test")
+    )
     partition = _partition(data, len(samples["label"]), num_clients)
     task = attack(classifier, samples, partition, test, data.scores, data.distortion_weight, data.shrink)
     return task._replace(loss=one_model_at_a_time(task.loss)) if jax.default_backend() == "cpu" else task
@@ -70,14 +73,15 @@ def _victim(name: str) -> Callable[[jax.Array], jax.Array]:
 
 
 @functools.lru_cache(maxsize=8)
-def _correct(victim: str, label: int, part: str, directory: str | None) -> dict[str, np.ndarray]:
+def _correct(victim: str, label: int, part: str, directory: str | None, keep_every: int) -> dict[str, np.ndarray]:
     """A class's images that the victim classifies correctly, and their labels."""
     split = getattr(load("cifar10", directory), part)
     image = split["image"][split["label"] == label].astype(np.float32) / np.float32(255) - np.float32(0.5)
     predict = jax.jit(lambda block: jnp.argmax(_victim(victim)(block), axis=-1))
     blocks = image.reshape(-1, _BLOCK, *image.shape[1:])
     right = np.concatenate([np.asarray(predict(block)) for block in blocks]) == label
-    return {"image": image[right], "label": np.full(int(right.sum()), label, np.int32)}
+    image = image[right][::keep_every]
+    return {"image": image, "label": np.full(len(image), label, np.int32)}
 
 
 def _partition(data: Any, num_images: int, num_clients: int) -> list[np.ndarray]:

@@ -125,6 +125,7 @@ def attacks(**changes: Any) -> Config:
             "directory": placeholder(str),  # where CIFAR-10's files are; None: the usual places
             "victim": "resnet8",  # the classifier that ships, or a file that experiments.train_carlini made
             "label": 4,  # the class that is attacked: deer
+            "keep_every": 1,  # so many of its images are left out but for one: smaller evaluations
             "scores": "logits",  # a name in zofed.attack.SCORES
             "distortion_weight": 1.0,  # c
             "shrink": 1.0,  # of pixels; Carlini and Wagner's 0.999999 lets saturated ones move
