@@ -57,7 +57,15 @@ def test_points_of_the_rates_are_within_the_bounds_conditions() -> None:
         assert min(margins) >= 1 or rate.name == "receive_snr", (rate.name, margins)
 
 
-def tiny(seen: bool = True) -> PointsFigure:
+def test_the_mean_over_rounds_from_some_of_them() -> None:
+    norms = 3 * 0.9 ** np.arange(401.0)[None, :] + 0.2
+    exact = norms[:, :-1].mean(axis=1)
+    for every in (1, 4):
+        found = rates._mean({"squared_gradient_norm": norms[:, ::every]}, 400)
+        assert found == pytest.approx(exact, rel=1e-12 if every == 1 else 0.005)
+
+
+def tiny() -> PointsFigure:
     """A figure of two points on the quadratic of 4 dimensions."""
     size = Size(num_rounds=200, num_seeds=2)
 
@@ -70,7 +78,7 @@ def tiny(seen: bool = True) -> PointsFigure:
         return made
 
     def finish(size: Size, results: machinery.Results, directory: Path) -> list[Any]:
-        values = np.stack([rates._mean(results[f"cohort_size_{value}"]) for value in (1, 4)], axis=1)
+        values = np.stack([rates._mean(results[f"cohort_size_{value}"], size.num_rounds) for value in (1, 4)], axis=1)
         fit = fit_exponent([1, 4], values)
         rate = rates.RATES[0]._replace(values=(1, 4))
         machinery.save_figure(directory / "tiny.png", rates._draw("title", rate, values, [(fit, -0.5, "measured")]))
@@ -91,7 +99,7 @@ def test_a_figure_of_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert -1.2 < float(next(csv.DictReader((tmp_path / "tiny.csv").read_text().splitlines()))["exponent"]) < 0
     assert imread(tmp_path / "tiny.png").std() > 0.02
     with np.load(tmp_path / "points" / "cohort_size_4.npz") as records:
-        assert records["squared_gradient_norm"].shape == (2, 101)
+        assert records["squared_gradient_norm"].shape == (2, 201)
 
     assert machinery.main(tiny(), options) == 1  # played already
     assert "go on with --resume" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 from matplotlib.figure import Figure
+from ml_collections import ConfigDict
 
 from experiments import build, execution, interrupt, workdir
 from experiments.figures.observations import Observation
@@ -52,8 +53,9 @@ class PointsFigure(NamedTuple):
         name: of its module.
         title: one line.
         sizes: by "quick", "cpu" and "full".
-        points: of a size.
+        points: of a size; there may be none where `finish` does all the work.
         finish: `(size, results, directory) -> observations`; draws and writes what is particular to the figure.
+        words: what a size's two numbers count.
     """
 
     name: str
@@ -61,6 +63,11 @@ class PointsFigure(NamedTuple):
     sizes: Mapping[str, Size]
     points: Callable[[Size], Sequence[Point]]
     finish: Callable[[Size, Results, Path], list[Observation]]
+    words: tuple[str, str] = ("rounds", "seeds")
+
+    def describe(self, size: Size) -> str:
+        """A size in words."""
+        return f"{size.num_rounds} {self.words[0]}, {size.num_seeds} {self.words[1]}"
 
 
 def command(figure: PointsFigure) -> None:
@@ -98,7 +105,7 @@ def main(figure: PointsFigure, arguments: Sequence[str]) -> int:
 
 def _flags(figure: PointsFigure) -> flags.FlagValues:
     values = flags.FlagValues()
-    text = {name: f"{size.num_rounds} rounds, {size.num_seeds} seeds" for name, size in figure.sizes.items()}
+    text = {name: figure.describe(size) for name, size in figure.sizes.items()}
     flags.DEFINE_string("workdir", None, "Directory of the results.", flag_values=values)
     flags.DEFINE_bool("quick", False, f"Minutes on a CPU: {text['quick']}.", flag_values=values)
     flags.DEFINE_bool("cpu", False, f"Longer: {text['cpu']}. Neither: {text['full']}.", flag_values=values)
@@ -116,7 +123,7 @@ def _play(
     for point in points:
         build.check(point.config)
     described = {"figure": figure.name, **size._asdict(), "points": {point.name: str(point.config) for point in points}}
-    versions = workdir.describe(points[0].config, sweep.product([]))["versions"]
+    versions = workdir.describe(ConfigDict({"seed": 0}), sweep.product([]))["versions"]
     workdir.claim(directory, {"config": described, "sweep": {}, "versions": versions}, resume)
     results = {}
     with interrupt.on_request() as requested:
@@ -181,7 +188,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def _report(figure: PointsFigure, size: Size, observations: Sequence[Observation], directory: Path) -> None:
-    lines = [f"{figure.title}: {size.num_rounds} rounds, {size.num_seeds} seeds"]
+    lines = [f"{figure.title}: {figure.describe(size)}"]
     for observation in observations:
         lines += [
             f"[{'seen' if observation.seen else 'not seen'}] {observation.statement}",

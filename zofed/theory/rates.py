@@ -33,7 +33,7 @@ def fit_exponent(x: Any, y: Any, confidence: float = 0.95) -> Exponent:
         ValueError: there are fewer than 2 points or runs, or a mean is not positive.
 
     Example:
-        >>> fit = fit_exponent([1.0, 2.0, 4.0], [[1.0, 0.6, 0.25], [1.0, 0.4, 0.25]])
+        >>> fit = fit_exponent([1.0, 2.0, 4.0], [[1.0, 0.5, 0.3], [1.0, 0.5, 0.2]])
         >>> round(fit.value, 3), bool(fit.low < -1 < fit.high)
         (-1.0, True)
     """
