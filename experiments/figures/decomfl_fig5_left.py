@@ -66,7 +66,7 @@ def _convolve(
     if not isinstance(layer, nn.Conv) or context.method_name != "__call__":
         return next_call(*arguments, **options)
     (image,), kernel = arguments, layer.get_variable("params", "kernel")
-    size, strides = kernel.shape[0], (layer.strides,) * 2 if isinstance(layer.strides, int) else layer.strides
+    size, strides = kernel.shape[0], np.broadcast_to(layer.strides or 1, 2).tolist()
     high, wide = (-(-length // stride) for length, stride in zip(image.shape[1:3], strides, strict=True))
     padding = jax.lax.padtype_to_pads(image.shape[1:3], kernel.shape[:2], strides, "SAME")
     padded = jnp.pad(image, ((0, 0), *padding, (0, 0)))
