@@ -40,7 +40,7 @@ PHASE_PREFIX = "replayed_rounds_"
 OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
     "sgd": lambda momentum: optax.identity(),
     "momentum": lambda momentum: optax.ema(momentum, debias=False),
-    "trace": lambda momentum: optax.trace(momentum),
+    "trace": optax.trace,
     "adam": lambda momentum: optax.scale_by_adam(),
     "sign": lambda momentum: optax.scale_by_sign(),
 }

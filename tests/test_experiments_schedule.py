@@ -15,6 +15,8 @@ from experiments import build, execution, history, replay, run, shared_direction
 from experiments.configs import quadratic
 from experiments.settings import Config
 from zofed import messages, rng
+from zofed.algorithms.decomfl import Memory
+from zofed.base import State
 from zofed.descent import Model, descend
 
 # How ml_collections loads a config file.
@@ -119,6 +121,23 @@ def test_traffic_is_that_of_the_messages_of_each_round(trained: Path) -> None:
         np.testing.assert_array_equal(own["downlink_bytes"], np.cumsum(down))
         np.testing.assert_array_equal(own["downlink_bytes_paper"], np.cumsum(paper))
     assert not [name for name in results.data_vars if str(name).startswith(shared_directions.PHASE_PREFIX)]
+
+
+@pytest.mark.parametrize(("max_lag", "by_phase", "pulled"), [(-1, [7, 15, 13], 0), (12, [0, 5, 8], 1)])
+def test_replayed_rounds_are_counted_in_their_phases(max_lag: int, by_phase: list[int], pulled: int) -> None:
+    """Round 25: clients that took part last in rounds 3, 15 and 22 do again; the second of the four does not."""
+    config = tiny_config(max_lag=max_lag)
+    config.schedule.update(rounds=(10, 20), num_directions_factors=(2, 4))
+    traced: Any = build.traced_settings(config)
+    algorithm = build.algorithm_of(config, lambda params, batch: batch, traced)
+    before, after = (
+        State((), Memory(jnp.array(rounds, jnp.int32), ()), jnp.int32(25))
+        for rounds in ([3, 8, 15, 22], [25, 8, 25, 25])
+    )
+    kept = algorithm.record(rng.round_keys(rng.seed_key(0), 25), before, after, jnp.zeros((2, 2)), jnp.bool_(True))
+    assert [int(kept.counts[f"{shared_directions.PHASE_PREFIX}{number}"]) for number in range(3)] == by_phase
+    assert int(kept.counts["replayed_rounds"]) == sum(by_phase)
+    assert int(kept.counts["pulled_models"]) == pulled
 
 
 def test_a_killed_run_goes_on_in_the_phase_that_it_was_in(
