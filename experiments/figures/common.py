@@ -15,8 +15,8 @@ import numpy as np
 import xarray
 from absl import flags
 
-from experiments import build, sweeps, workdir
-from experiments.figures.drawing import Look, draw
+from experiments import build, schedule, sweeps, workdir
+from experiments.figures.drawing import PANELS, Look, Panel, draw
 from experiments.figures.observations import Curves, Measured, Observation, average
 from experiments.files import replacing, write_json
 from experiments.run import run as run_study
@@ -27,11 +27,15 @@ __all__ = ["SIZES", "Curve", "Figure", "Look", "Size", "Study", "command", "main
 
 
 class Size(NamedTuple):
-    """How much of a figure is played."""
+    """How much of a figure is played.
+
+    `changes` are settings of all its studies, by dotted name; those of a schedule, of the studies that have one.
+    """
 
     num_rounds: int
     eval_every: int
     num_seeds: int
+    changes: Mapping[str, Any] = {}
 
 
 SIZES = {
@@ -82,6 +86,8 @@ class Figure(NamedTuple):
         curves: what is drawn.
         observe: what the paper says of it, judged on the curves by label.
         reference: label of a curve that the others' losses are drawn against, too, or None.
+        sizes: by "quick", "cpu" and "full".
+        panels: what is drawn against what.
     """
 
     name: str
@@ -91,6 +97,8 @@ class Figure(NamedTuple):
     curves: tuple[Curve, ...]
     observe: Callable[[Curves], list[Observation]]
     reference: str | None = None
+    sizes: Mapping[str, Size] = SIZES
+    panels: tuple[Panel, ...] = PANELS
 
 
 def command(figure: Figure) -> None:
@@ -101,7 +109,7 @@ def command(figure: Figure) -> None:
 
 def main(figure: Figure, arguments: Sequence[str]) -> int:
     """The command of a figure with the given options; returns the exit code."""
-    values = _flags()
+    values = _flags(figure)
     try:
         try:
             rest = values([figure.name, *arguments])[1:]
@@ -119,7 +127,7 @@ def main(figure: Figure, arguments: Sequence[str]) -> int:
         size = "quick" if values.quick else "cpu" if values.cpu else "full"
         options = [option for option in arguments if option not in ("--resume", "--noresume")]
         repeat = ["python", "-m", _module(figure), *options]
-        return play(figure, SIZES[size], Path(values.workdir), values.resume, values.progress, repeat)
+        return play(figure, figure.sizes[size], Path(values.workdir), values.resume, values.progress, repeat)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -129,9 +137,9 @@ def _module(figure: Figure) -> str:
     return f"experiments.figures.{figure.name}"
 
 
-def _flags() -> flags.FlagValues:
+def _flags(figure: Figure) -> flags.FlagValues:
     values = flags.FlagValues()
-    few, middle, full = SIZES["quick"], SIZES["cpu"], SIZES["full"]
+    few, middle, full = (figure.sizes[name] for name in ("quick", "cpu", "full"))
     text = "{0.num_rounds} rounds, {0.num_seeds} seeds"
     flags.DEFINE_string("workdir", None, "Directory of the results.", flag_values=values)
     flags.DEFINE_bool("quick", False, f"Minutes on a CPU: {text.format(few)}.", flag_values=values)
@@ -177,7 +185,7 @@ def play(
     for study, grid in zip(studies, grids, strict=True):
         build.check(sweeps.apply(study.config, grid.cells()[0]))
     description = {
-        "config": {"figure": figure.name, **size._asdict()},
+        "config": {"figure": figure.name, **_described(size)},
         "sweep": {},
         "versions": workdir.describe(studies[0].config, grids[0])["versions"],
     }
@@ -205,7 +213,15 @@ def sized(study: Study, size: Size) -> Study:
     """The study with the rounds and the seeds of a size."""
     config = study.config.copy_and_resolve_references()
     config.num_rounds, config.eval_every = size.num_rounds, size.eval_every
+    scheduled = bool(config.schedule.rounds)
+    changes = {name: value for name, value in size.changes.items() if scheduled or not name.startswith("schedule.")}
+    config.update_from_flattened_dict(changes)
     return study._replace(config=config, axes=(*study.axes, f"seed=range({size.num_seeds})"))
+
+
+def _described(size: Size) -> dict[str, Any]:
+    changes = {name: list(value) if isinstance(value, tuple) else value for name, value in size.changes.items()}
+    return {**size._replace(changes={})._asdict(), **({"changes": changes} if changes else {})}
 
 
 class Work(NamedTuple):
@@ -226,19 +242,25 @@ def work(configs: Sequence[Config]) -> Work:
     for config in configs:
         share = np.exp(-(config.channel.gain_threshold**2) / config.channel.mean_square_gain)
         cohort = config.num_clients * share if config.participation == "gain_threshold" else config.cohort_size
-        steps = config.num_rounds * cohort * config.algorithm.local_steps
-        if config.algorithm.name == "fedzo":
-            dim = build.dimension_of(build.task_of(config))
-            random_numbers += steps * config.algorithm.num_directions * dim
-            passes += steps * config.algorithm.batch_size * (config.algorithm.num_directions + 1)
-        else:
-            passes += steps * config.algorithm.batch_size * 3
+        examples = cohort * config.algorithm.local_steps * config.algorithm.batch_size
+        dim = 0 if config.algorithm.name == "fedavg" else build.dimension_of(build.task_of(config))
+        for phase in schedule.phases(config):
+            rounds = phase.end - phase.first
+            if config.algorithm.name == "fedavg":
+                passes += rounds * examples * 3
+                continue
+            # Clients that share directions share their drawing, and the server draws them once more.
+            drawn = 2 if config.algorithm.name == "decomfl" else cohort
+            random_numbers += rounds * drawn * config.algorithm.local_steps * phase.num_directions * dim
+            passes += rounds * examples * (phase.num_directions + 1)
     return Work(random_numbers, passes)
 
 
 def _measured(results: xarray.Dataset, curve: Curve) -> Measured:
     part = results.sel(dict(curve.settings)).transpose("seed", "eval")
-    return Measured(results["round"].values, part["train_loss"].values, part["test_accuracy"].values)
+    # Cohorts of one size: a client of every round has sent that part of what all of them have.
+    sent = part["uplink_bytes_paper"].values.mean(axis=0) / 4 / part["mean_cohort_size"].values[:, 1:].mean()
+    return Measured(results["round"].values, part["train_loss"].values, part["test_accuracy"].values, sent)
 
 
 def _row(label: str, curve: Measured) -> dict[str, Any]:
@@ -258,6 +280,7 @@ def _row(label: str, curve: Measured) -> dict[str, Any]:
         "seeds": len(curve.train_loss),
         "rounds": int(curve.rounds[-1]),
         "diverged": diverged,
+        "vector_length": round(float(curve.vector_length[-1])),
         **spreads,
     }
 
@@ -268,9 +291,11 @@ def _write(figure: Figure, size: Size, directory: Path, curves: Curves) -> None:
         directory / name for name in (f"{figure.name}.png", "summary.csv", "observations.json", "observations.txt")
     ]
     seeds = f"lines: mean of {size.num_seeds} seeds, bands: minimum to maximum"
-    caption = f"{figure.caption} {size.num_rounds} rounds (the paper gives no number); {seeds}."
+    changes = ", ".join(f"{name} = {value}" for name, value in size.changes.items())
+    changed = f" Changed at this size: {changes}." if changes else ""
+    caption = f"{figure.caption} {size.num_rounds} rounds (the paper gives no number); {seeds}.{changed}"
     looks = {curve.label: curve.look for curve in figure.curves}
-    drawing = draw(figure.title, caption, curves, looks, figure.reference)
+    drawing = draw(figure.title, caption, curves, looks, figure.reference, figure.panels)
     options: dict[str, Any] = {"dpi": 150, "metadata": {"Software": None}}
     with replacing(paths[0]) as beside:
         drawing.savefig(beside, **options)

@@ -1,7 +1,7 @@
-"""The drawing of a figure: training loss and test accuracy against the round, side by side."""
+"""The drawing of a figure: training loss and test accuracy against rounds or what is sent, side by side."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +12,27 @@ from matplotlib.ticker import MaxNLocator
 from experiments.figures.observations import Curves
 from experiments.plot_curves import PALETTE
 
-__all__ = ["Look", "draw"]
+__all__ = ["PANELS", "Look", "Panel", "draw"]
 
 _MARKERS = "osD^vPX"
-_LABELS = {"train_loss": "training loss f(x) [nat]", "test_accuracy": "test accuracy"}
+_LABELS = {
+    "train_loss": "training loss f(x) [nat]",
+    "test_accuracy": "test accuracy",
+    "rounds": "communication round",
+    "vector_length": "communicated vector length: numbers sent per client",
+}
 _CAPTION_COLUMNS = 66
 """Characters of the caption in a line, per panel."""
+
+
+class Panel(NamedTuple):
+    """What is drawn against what: attributes of `Measured`. The length of what is sent has a logarithmic axis."""
+
+    across: str
+    score: str
+
+
+PANELS = (Panel("rounds", "train_loss"), Panel("rounds", "test_accuracy"))
 
 
 class Look(NamedTuple):
@@ -27,7 +42,14 @@ class Look(NamedTuple):
     dashed: bool = False
 
 
-def draw(title: str, caption: str, curves: Curves, looks: Mapping[str, Look], reference: str | None = None) -> Figure:
+def draw(
+    title: str,
+    caption: str,
+    curves: Curves,
+    looks: Mapping[str, Look],
+    reference: str | None = None,
+    parts: Sequence[Panel] = PANELS,
+) -> Figure:
     """Panels with a legend beside them and a caption below; lines are means over the seeds, bands their range.
 
     Args:
@@ -35,16 +57,18 @@ def draw(title: str, caption: str, curves: Curves, looks: Mapping[str, Look], re
         caption: below them.
         curves: by label.
         looks: of the curves.
-        reference: a curve that the others' losses hardly differ from; a third panel shows by how much, seed by seed.
+        reference: a curve that the others' losses hardly differ from; a last panel shows by how much, seed by seed.
+        parts: the panels.
     """
-    figure = Figure(figsize=(13.5 if reference else 10.5, 4.3), layout="constrained")
-    panels = figure.subplots(1, 3 if reference else 2)
-    for panel, (score, label) in zip(panels, _LABELS.items(), strict=False):
+    columns = len(parts) + bool(reference)
+    figure = Figure(figsize=(4.5 + 3 * columns, 4.3), layout="constrained")
+    panels = figure.subplots(1, columns)
+    for panel, (across, score) in zip(panels, parts, strict=False):
         values = {name: getattr(curve, score) for name, curve in curves.items()}
-        _fill(panel, label, curves, values, looks)
+        _fill(panel, across, _LABELS[score], curves, values, looks)
     if reference:
         differences = {name: curve.train_loss - curves[reference].train_loss for name, curve in curves.items()}
-        _fill(panels[2], f"loss minus that of {reference} [nat]", curves, differences, looks)
+        _fill(panels[-1], "rounds", f"loss minus that of {reference} [nat]", curves, differences, looks)
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right center", frameon=False, fontsize=9, handlelength=3.2)
     figure.suptitle(title, fontsize=11)
@@ -52,13 +76,24 @@ def draw(title: str, caption: str, curves: Curves, looks: Mapping[str, Look], re
     return figure
 
 
-def _fill(panel: Axes, label: str, curves: Curves, values: Mapping[str, np.ndarray], looks: Mapping[str, Look]) -> None:
+def _fill(
+    panel: Axes,
+    across: str,
+    label: str,
+    curves: Curves,
+    values: Mapping[str, np.ndarray],
+    looks: Mapping[str, Look],
+) -> None:
     for name, curve in curves.items():
-        _line(panel, name, curve.rounds, values[name], looks[name])
-    panel.set_xlabel("communication round")
+        start = int(across == "vector_length")  # where nothing is sent yet, which has no logarithm
+        _line(panel, name, getattr(curve, across)[start:], values[name][:, start:], looks[name])
+    panel.set_xlabel(_LABELS[across])
     panel.set_ylabel(label)
-    panel.set_xlim(0, max(curve.rounds[-1] for curve in curves.values()))
-    panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if across == "vector_length":
+        panel.set_xscale("log")
+    else:
+        panel.set_xlim(0, max(curve.rounds[-1] for curve in curves.values()))
+        panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     panel.grid(alpha=0.3, linewidth=0.6)
     panel.spines[["top", "right"]].set_visible(False)
 

@@ -44,11 +44,14 @@ class Measured(NamedTuple):
         rounds: [evaluations], from 0.
         train_loss: [seeds, evaluations]
         test_accuracy: [seeds, evaluations]
+        vector_length: [evaluations] 4-byte numbers that a client has sent if it was in every round, by the ledger's
+            account of DeComFL's paper.
     """
 
     rounds: np.ndarray
     train_loss: np.ndarray
     test_accuracy: np.ndarray
+    vector_length: np.ndarray
 
 
 Curves = Mapping[str, Measured]
