@@ -4,7 +4,10 @@ python -m experiments.figures.decomfl_fig4 --workdir=runs/decomfl_fig4 [--quick 
 
 Gradient projection (Algorithm 5) has the exact derivative along each direction in the place of a finite difference.
 The paper names no rates: here from its own, 1e-3, to 30 times that. The size cpu has 4 clients in a round instead of 10
-and every fifth image. The full size (neither option) is 24 runs of 2,000 rounds; it was not run.
+and every fifth image.
+
+The full size (neither option) is 24 runs of 2,000 rounds: 5.6e10 normal numbers and 3.2e8 evaluations of the loss of
+one example, 1.8e15 floating point operations. It was not run.
 """
 
 from experiments.configs import decomfl_mnist_cnn

@@ -2,7 +2,10 @@
 
 python -m experiments.figures.decomfl_fig6 --workdir=runs/decomfl_fig6 [--quick | --cpu]
 
-Sizes and settings are those of decomfl_fig3. The full size (neither option) was not run.
+Sizes and settings are those of decomfl_fig3.
+
+The full size (neither option) is 12 runs of 3,000 rounds: 1.2e13 normal numbers and 1.8e9 evaluations of the loss of
+one example, 4.2e16 floating point operations. It was not run.
 """
 
 from experiments.configs import decomfl_fashion_cnn, fedavg_fashion_cnn
