@@ -42,5 +42,6 @@ def attack_picture(task: Task, perturbation: Any, title: str = "") -> Figure:
             panel.set_yticks([])
         line[0].set_ylabel(label, fontsize=9)
     norm = float(np.sqrt(np.mean(np.sum(np.square(change), axis=tuple(range(1, change.ndim))))))
-    figure.suptitle(title or f"attack: root mean squared distortion of these {norm:.2f}", fontsize=10)
+    named = f"{title}: " if title else ""
+    figure.suptitle(f"{named}root mean squared distortion of these images {norm:.2f}", fontsize=10)
     return figure

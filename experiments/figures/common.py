@@ -15,7 +15,7 @@ import numpy as np
 import xarray
 from absl import flags
 
-from experiments import build, schedule, sweeps, workdir
+from experiments import baselines, build, schedule, sweeps, workdir
 from experiments.figures.drawing import PANELS, Look, Panel, draw
 from experiments.figures.observations import Curves, Measured, Observation, average
 from experiments.files import replacing, write_json
@@ -242,7 +242,10 @@ def work(configs: Sequence[Config]) -> Work:
     for config in configs:
         share = np.exp(-(config.channel.gain_threshold**2) / config.channel.mean_square_gain)
         cohort = config.num_clients * share if config.participation == "gain_threshold" else config.cohort_size
-        examples = cohort * config.algorithm.local_steps * config.algorithm.batch_size
+        steps = config.algorithm.local_steps
+        if config.algorithm.name in baselines.NAMES:
+            cohort, steps = 1 if config.algorithm.name == "zone_s" else cohort, config.algorithm.num_estimates
+        examples = cohort * steps * config.algorithm.batch_size
         dim = 0 if config.algorithm.name == "fedavg" else build.dimension_of(build.task_of(config))
         for phase in schedule.phases(config):
             rounds = phase.end - phase.first
@@ -251,7 +254,7 @@ def work(configs: Sequence[Config]) -> Work:
                 continue
             # Clients that share directions share their drawing, and the server draws them once more.
             drawn = 2 if config.algorithm.name == "decomfl" else cohort
-            random_numbers += rounds * drawn * config.algorithm.local_steps * phase.num_directions * dim
+            random_numbers += rounds * drawn * steps * phase.num_directions * dim
             passes += rounds * examples * (phase.num_directions + 1)
     return Work(random_numbers, passes)
 
@@ -260,15 +263,16 @@ def _measured(results: xarray.Dataset, curve: Curve) -> Measured:
     part = results.sel(dict(curve.settings)).transpose("seed", "eval")
     # Cohorts of one size: a client of every round has sent that part of what all of them have.
     sent = part["uplink_bytes_paper"].values.mean(axis=0) / 4 / part["mean_cohort_size"].values[:, 1:].mean()
-    return Measured(results["round"].values, part["train_loss"].values, part["test_accuracy"].values, sent)
+    scores = {name: part[name].values for name in Measured._fields if name in part}
+    missing = {} if "test_accuracy" in scores else {"test_accuracy": np.full(scores["train_loss"].shape, np.nan)}
+    return Measured(rounds=results["round"].values, vector_length=sent, **scores, **missing)
 
 
 def _row(label: str, curve: Measured) -> dict[str, Any]:
-    columns = {
-        "final_train_loss": curve.train_loss[:, -1],
-        "final_test_accuracy": curve.test_accuracy[:, -1],
-        "average_train_loss": average(curve),
-    }
+    names = ("train_loss", "test_accuracy", "attack_accuracy", "distortion")
+    scores = {name: getattr(curve, name) for name in names}
+    columns = {f"final_{name}": values[:, -1] for name, values in scores.items() if not np.isnan(values).all()}
+    columns["average_train_loss"] = average(curve)
     spreads = {
         f"{name}_{word}": f"{reduce(values):.6f}"
         for name, values in columns.items()

@@ -18,6 +18,8 @@ _MARKERS = "osD^vPX"
 _LABELS = {
     "train_loss": "training loss f(x) [nat]",
     "test_accuracy": "test accuracy",
+    "attack_accuracy": "attack accuracy",
+    "distortion": "mean distortion ||z' - z||²",
     "rounds": "communication round",
     "vector_length": "communicated vector length: numbers sent per client",
 }
@@ -26,10 +28,14 @@ _CAPTION_COLUMNS = 66
 
 
 class Panel(NamedTuple):
-    """What is drawn against what: attributes of `Measured`. The length of what is sent has a logarithmic axis."""
+    """What is drawn against what: attributes of `Measured`. The length of what is sent has a logarithmic axis.
+
+    `label` is that of the score, if it is not the usual one.
+    """
 
     across: str
     score: str
+    label: str = ""
 
 
 PANELS = (Panel("rounds", "train_loss"), Panel("rounds", "test_accuracy"))
@@ -63,9 +69,9 @@ def draw(
     columns = len(parts) + bool(reference)
     figure = Figure(figsize=(4.5 + 3 * columns, 4.3), layout="constrained")
     panels = figure.subplots(1, columns)
-    for panel, (across, score) in zip(panels, parts, strict=False):
+    for panel, (across, score, label) in zip(panels, parts, strict=False):
         values = {name: getattr(curve, score) for name, curve in curves.items()}
-        _fill(panel, across, _LABELS[score], curves, values, looks)
+        _fill(panel, across, label or _LABELS[score], curves, values, looks)
     if reference:
         differences = {name: curve.train_loss - curves[reference].train_loss for name, curve in curves.items()}
         _fill(panels[-1], "rounds", f"loss minus that of {reference} [nat]", curves, differences, looks)

@@ -9,7 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Curves", "Measured", "Observation", "comparable", "falling", "faster_in_turn", "most_of", "slightly_slower"]
+__all__ = [
+    "Curves",
+    "Measured",
+    "Observation",
+    "ahead",
+    "comparable",
+    "falling",
+    "faster_in_turn",
+    "most_of",
+    "near",
+    "slightly_slower",
+]
 
 COMPARABLE_DECREASE = 0.10
 """Decreases of the training loss that differ by at most this share of the reference's are comparable."""
@@ -34,6 +45,8 @@ class _Score(NamedTuple):
 _BETTER = {
     "train_loss": _Score("training loss", "lower", "higher", -1),
     "test_accuracy": _Score("test accuracy", "higher", "lower", 1),
+    "attack_accuracy": _Score("attack accuracy", "higher", "lower", 1),
+    "distortion": _Score("distortion", "larger", "smaller", 1),
 }
 
 
@@ -46,12 +59,16 @@ class Measured(NamedTuple):
         test_accuracy: [seeds, evaluations]
         vector_length: [evaluations] 4-byte numbers that a client has sent if it was in every round, by the ledger's
             account of DeComFL's paper.
+        attack_accuracy: [seeds, evaluations] of attacks; their test_accuracy is nan.
+        distortion: [seeds, evaluations] likewise.
     """
 
     rounds: np.ndarray
     train_loss: np.ndarray
     test_accuracy: np.ndarray
     vector_length: np.ndarray
+    attack_accuracy: np.ndarray = np.array(np.nan)
+    distortion: np.ndarray = np.array(np.nan)
 
 
 Curves = Mapping[str, Measured]
@@ -113,6 +130,22 @@ def faster_in_turn(statement: str, curves: Curves, labels: Sequence[str], score:
     )
 
 
+def ahead(statement: str, curves: Curves, pairs: Iterable[tuple[str, str]], score: str = "train_loss") -> Observation:
+    """The first of each pair is better than the second, in every seed."""
+    name, better, _, sign = _BETTER[score]
+    seen, numbers = True, []
+    for ours, theirs in pairs:
+        averages = [average(curves[label], score) for label in (ours, theirs)]
+        wins = sign * averages[0] > sign * averages[1]
+        seen = seen and bool(wins.all())
+        numbers.append(
+            f"{ours} against {theirs}: {spread(averages[0])} against {spread(averages[1])}, {better} in "
+            f"{wins.sum()} of {wins.size} seeds"
+        )
+    criterion = f"averaged over the rounds, the {name} is {better} in every seed"
+    return Observation(statement, criterion, seen, "; ".join(numbers))
+
+
 def slightly_slower(
     statement: str, curves: Curves, pairs: Iterable[tuple[str, str]], score: str = "train_loss"
 ) -> Observation:
@@ -152,6 +185,19 @@ def comparable(statement: str, curves: Curves, label: str, reference: str) -> Ob
         f"{label} against {reference}: final training loss {spread(ours.train_loss[:, -1])} against "
         f"{spread(theirs.train_loss[:, -1])}, decrease {share:.1%} of it, test accuracy {accuracies[0]:.4f} against "
         f"{accuracies[1]:.4f}",
+    )
+
+
+def near(statement: str, curves: Curves, label: str, reference: str) -> Observation:
+    """A curve's loss decreases by about as much as the reference's."""
+    ours, theirs = curves[label], curves[reference]
+    share = progress(ours).mean() / progress(theirs).mean()
+    return Observation(
+        statement,
+        f"the mean decrease of the training loss is within {COMPARABLE_DECREASE:.0%} of the reference's",
+        bool(abs(share - 1) <= COMPARABLE_DECREASE),
+        f"{label} against {reference}: final training loss {spread(ours.train_loss[:, -1])} against "
+        f"{spread(theirs.train_loss[:, -1])}, decrease {share:.1%} of it",
     )
 
 
