@@ -44,8 +44,9 @@ def learning_curves(
     columns: Sequence[str],
     seeds: Sequence[str],
     title: str = "",
+    across: str = "round",
 ) -> Figure:
-    """Training loss and test accuracy against the round.
+    """Scores against the round, or against the queries asked so far.
 
     Args:
         results: with the dimensions named in the other arguments, and `eval`.
@@ -53,6 +54,7 @@ def learning_curves(
         columns: the setting with a column of panels for each value, or none: scores are then side by side.
         seeds: dimensions whose mean is the line, and whose range is the band.
         title: above the figure.
+        across: "round" or "queries".
     """
     scores = [name for name in _SCORES if name in results]
     parts = _split(results, columns)
@@ -61,8 +63,8 @@ def learning_curves(
     panels = figure.subplots(*shape, squeeze=False, sharex=True, sharey="row" if columns else False)
     for panel, (score, part) in zip(panels.flat, [(score, part) for score in scores for part in parts], strict=True):
         for number, cell in enumerate(_split(part, colored)):
-            _curve(panel, cell, score, seeds, _look(number, _length(results, colored)))
-        _finish(panel, results, score)
+            _curve(panel, cell, score, seeds, _look(number, _length(results, colored)), across)
+        _finish(panel, results, score, across)
     for panel in panels.flat:
         panel.label_outer() if columns else None
     for panel, part in zip(panels[0], parts, strict=False):
@@ -93,24 +95,26 @@ def _look(number: int, count: int) -> dict[str, Any]:
     return {"color": color, "linestyle": _STYLES[number % len(_STYLES)]}
 
 
-def _curve(panel: Axes, cell: xarray.Dataset, score: str, seeds: Sequence[str], look: dict[str, Any]) -> None:
+def _curve(
+    panel: Axes, cell: xarray.Dataset, score: str, seeds: Sequence[str], look: dict[str, Any], across: str
+) -> None:
     values = cell[score].where(np.isfinite(cell[score]))
-    rounds = cell["round"].values
-    marker = "o" if len(rounds) <= 25 else ""
+    places = cell[across].mean([name for name in seeds if name in cell[across].dims]).values
+    marker = "o" if len(places) <= 25 else ""
     if seeds:
-        panel.fill_between(rounds, values.min(seeds), values.max(seeds), color=look["color"], alpha=0.18, linewidth=0)
+        panel.fill_between(places, values.min(seeds), values.max(seeds), color=look["color"], alpha=0.18, linewidth=0)
         values = values.mean(seeds)
-    panel.plot(rounds, values, marker=marker, markersize=2.5, linewidth=1.4, **look)
+    panel.plot(places, values, marker=marker, markersize=2.5, linewidth=1.4, **look)
 
 
-def _finish(panel: Axes, results: xarray.Dataset, score: str) -> None:
+def _finish(panel: Axes, results: xarray.Dataset, score: str, across: str) -> None:
     finite = results[score].values[np.isfinite(results[score].values)]
     positive = finite.size > 0 and finite.min() > 0
     if describe(score).best is np.fmin and positive and finite.max() > _LOG_RATIO * finite.min():
         panel.set_yscale("log")
-    panel.set_xlabel("communication round")
+    panel.set_xlabel("communication round" if across == "round" else "queries of all clients")
     panel.set_ylabel(axis_label(results[score]))
-    panel.set_xlim(0, float(results["round"].max()) or 1.0)
+    panel.set_xlim(0, float(results[across].max()) or 1.0)
     panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     panel.grid(alpha=0.3, linewidth=0.6)
     panel.spines[["top", "right"]].set_visible(False)

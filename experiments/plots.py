@@ -18,12 +18,12 @@ SEEDS = ("seed", "data.seed")
 """Axes that repeat a study rather than change it: figures show their mean and spread."""
 
 
-def draw_all(results: xarray.Dataset, directory: Path) -> list[Path]:
+def draw_all(results: xarray.Dataset, directory: Path, by_queries: bool = False) -> list[Path]:
     """Draws the figures that the results allow, and returns their paths.
 
     Of the swept settings, seeds aside, learning curves show the first by colour and the second, if it has few
     values, by column; a heat map has the first and the second as its axes. Each combination of the others has
-    figures of its own.
+    figures of its own. With `by_queries` the learning curves are drawn against the queries, too.
     """
     if not (results["rounds_played"] >= 0).any():
         return []
@@ -34,6 +34,9 @@ def draw_all(results: xarray.Dataset, directory: Path) -> list[Path]:
     for suffix, title, part in _parts(results, [name for name in settings[1:] if name not in columns]):
         figure = learning_curves(part, settings[:1], columns, seeds, title)
         paths.append(save(figure, directory / f"learning_curves{suffix}.png"))
+        if by_queries:
+            figure = learning_curves(part, settings[:1], columns, seeds, title, "queries")
+            paths.append(save(figure, directory / f"query_curves{suffix}.png"))
     if len(settings) >= 2:
         for suffix, title, part in _parts(results, settings[2:]):
             figure = heat_map(part, settings[0], settings[1], seeds, title)

@@ -209,7 +209,7 @@ def _write(directory: Path, config: Config, grid: Grid, outcomes: Sequence[Outco
     results.write_dataset(directory / "results.nc", table)
     results.write_summary(directory / "summary.csv", rows)
     _write_timing(directory / "timing.json", outcomes)
-    figures = plots.draw_all(table, directory / "figures")
+    figures = plots.draw_all(table, directory / "figures", by_queries=config.query_budget is not None)
     if "victim" in config.data:
         figures += [_draw_attack(directory, config, number, outcome) for number, outcome in enumerate(outcomes)]
     print("\n".join(_final_lines(rows)))

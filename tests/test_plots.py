@@ -57,6 +57,17 @@ def test_a_study_without_test_data_shows_its_loss(tmp_path: Path) -> None:
     assert len(draw_all(results, tmp_path)) == 2
 
 
+def test_a_study_with_a_budget_is_drawn_against_queries_too(tmp_path: Path) -> None:
+    results = study({"rate": [0.1, 0.2], "seed": [0, 1]})
+    asked = np.broadcast_to(np.arange(5) * np.array([[[100]], [[300]]]), (2, 2, 5))
+    results["queries"] = (("rate", "seed", "eval"), asked, {"long_name": "queries", "units": "1"})
+    names = {path.name for path in draw_all(results, tmp_path, by_queries=True)}
+    assert names == {"learning_curves.png", "query_curves.png"}
+    pictures = [imread(tmp_path / name) for name in sorted(names)]
+    assert pictures[0].shape == pictures[1].shape
+    assert not np.array_equal(pictures[0], pictures[1])
+
+
 def test_equal_results_make_equal_figures(tmp_path: Path) -> None:
     results = study({"rate": [0.1, 0.2]})
     (one,), (two,) = draw_all(results, tmp_path / "one"), draw_all(results, tmp_path / "two")

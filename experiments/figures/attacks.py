@@ -5,7 +5,17 @@ from experiments.figures.common import Curve, Look, Size, Study
 from experiments.figures.drawing import Panel
 from experiments.settings import Config
 
-__all__ = ["BASELINES", "DZOPA", "PANELS", "ZONE_S", "aircomp", "curves_of_baselines", "of_fifty", "sizes"]
+__all__ = [
+    "BASELINES",
+    "BY_QUERIES",
+    "DZOPA",
+    "PANELS",
+    "ZONE_S",
+    "aircomp",
+    "curves_of_baselines",
+    "of_fifty",
+    "sizes",
+]
 
 DZOPA, ZONE_S = "DZOPA", "ZONE-S"
 PANELS = (
@@ -13,6 +23,7 @@ PANELS = (
     Panel("rounds", "attack_accuracy"),
     Panel("rounds", "distortion"),
 )
+BY_QUERIES = Panel("queries", "train_loss", "attack loss f(x)")
 
 
 def sizes(cpu_rounds: int, full_rounds: int, local_steps: int | None = None) -> dict[str, Size]:

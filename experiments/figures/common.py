@@ -264,6 +264,7 @@ def _measured(results: xarray.Dataset, curve: Curve) -> Measured:
     # Cohorts of one size: a client of every round has sent that part of what all of them have.
     sent = part["uplink_bytes_paper"].values.mean(axis=0) / 4 / part["mean_cohort_size"].values[:, 1:].mean()
     scores = {name: part[name].values for name in Measured._fields if name in part}
+    scores["queries"] = part["queries"].values.mean(axis=0)
     missing = {} if "test_accuracy" in scores else {"test_accuracy": np.full(scores["train_loss"].shape, np.nan)}
     return Measured(rounds=results["round"].values, vector_length=sent, **scores, **missing)
 

@@ -21,14 +21,17 @@ _LABELS = {
     "attack_accuracy": "attack accuracy",
     "distortion": "mean distortion ||z' - z||²",
     "rounds": "communication round",
+    "queries": "queries of all clients: losses of one image",
     "vector_length": "communicated vector length: numbers sent per client",
 }
+_LOGARITHMIC = ("queries", "vector_length")
 _CAPTION_COLUMNS = 66
 """Characters of the caption in a line, per panel."""
 
 
 class Panel(NamedTuple):
-    """What is drawn against what: attributes of `Measured`. The length of what is sent has a logarithmic axis.
+    """What is drawn against what: attributes of `Measured`. What is sent or asked for has a
+    logarithmic axis.
 
     `label` is that of the score, if it is not the usual one.
     """
@@ -91,11 +94,11 @@ def _fill(
     looks: Mapping[str, Look],
 ) -> None:
     for name, curve in curves.items():
-        start = int(across == "vector_length")  # where nothing is sent yet, which has no logarithm
+        start = int(across in _LOGARITHMIC)  # where nothing is sent yet, which has no logarithm
         _line(panel, name, getattr(curve, across)[start:], values[name][:, start:], looks[name])
     panel.set_xlabel(_LABELS[across])
     panel.set_ylabel(label)
-    if across == "vector_length":
+    if across in _LOGARITHMIC:
         panel.set_xscale("log")
     else:
         panel.set_xlim(0, max(curve.rounds[-1] for curve in curves.values()))

@@ -8,7 +8,7 @@ directions, and a part of the images.
 """
 
 from experiments.configs import fedzo_cifar_attack
-from experiments.figures.attacks import BASELINES, DZOPA, PANELS, ZONE_S, curves_of_baselines, sizes
+from experiments.figures.attacks import BASELINES, BY_QUERIES, DZOPA, PANELS, ZONE_S, curves_of_baselines, sizes
 from experiments.figures.common import Curve, Figure, Look, Study, command
 from experiments.figures.observations import Curves, Observation, ahead, falling, faster_in_turn
 
@@ -47,7 +47,7 @@ FIGURE = Figure(
     ),
     observe=observe,
     sizes=sizes(cpu_rounds=8, full_rounds=300),
-    panels=PANELS,
+    panels=(*PANELS, BY_QUERIES),
 )
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ class Measured(NamedTuple):
             account of DeComFL's paper.
         attack_accuracy: [seeds, evaluations] of attacks; their test_accuracy is nan.
         distortion: [seeds, evaluations] likewise.
+        queries: [evaluations] losses of one example that the clients have asked for.
     """
 
     rounds: np.ndarray
@@ -69,6 +70,7 @@ class Measured(NamedTuple):
     vector_length: np.ndarray
     attack_accuracy: np.ndarray = np.array(np.nan)
     distortion: np.ndarray = np.array(np.nan)
+    queries: np.ndarray = np.array(np.nan)
 
 
 Curves = Mapping[str, Measured]
