@@ -26,6 +26,7 @@ SHAPES = {
     "decomfl": Shape(5, 5, 3, 3, 2, 2, 200, "decomfl"),
     "decomfl, many directions": Shape(2, 3, 2, 2, 1, 128, 300, "decomfl"),
     "decomfl, low effective rank": Shape(8, 4, 2, 1, 2, 2, 300, "decomfl_sphere"),
+    "decomfl, low effective rank, Gaussian": Shape(8, 4, 2, 1, 2, 2, 300, "decomfl_gaussian"),
 }
 IN_CI = ("one client of four, many steps", "per sample", "over the air", "decomfl, low effective rank")
 

@@ -31,7 +31,7 @@ class Shape(NamedTuple):
     batch_size: int
     num_directions: int
     num_rounds: int
-    kind: str = "shared"  # shared, per_sample, decomfl (Gaussian directions) or decomfl_sphere
+    kind: str = "shared"  # shared, per_sample, decomfl, or decomfl_sphere or decomfl_gaussian of low effective rank
     num_seeds: int = 8
 
 
@@ -129,6 +129,8 @@ def bound(shape: Shape, constants: Constants, run: Run) -> Bound:
         return theory.decomfl(constants, at)
     if shape.kind == "decomfl_sphere":
         return theory.decomfl_low_rank(constants, at)
+    if shape.kind == "decomfl_gaussian":
+        return theory.decomfl_low_rank(constants, at, "gaussian")
     own = shape.kind == "per_sample"
     if shape.cohort_size:
         return theory.fedzo(constants, at, own)
@@ -177,7 +179,7 @@ def _program(shape: Shape) -> Callable[..., jax.Array]:
         }
         rates = (run.learning_rate, run.smoothing)
         if shape.kind.startswith("decomfl"):
-            law = directions.gaussian() if shape.kind == "decomfl" else directions.sphere_sqrt_dim()
+            law = directions.sphere_sqrt_dim() if shape.kind == "decomfl_sphere" else directions.gaussian()
             algorithm = decomfl(loss, *rates, directions=law, difference=estimators.forward(), **options)
         else:
             algorithm = fedzo(loss, *rates, per_sample=shape.kind == "per_sample", **options)
