@@ -12,6 +12,7 @@ from matplotlib.image import imread
 from experiments.figures import points as machinery
 from experiments.figures import rates
 from experiments.figures.points import Point, PointsFigure, Size
+from experiments.figures.power_laws import Law, Panel, draw_all
 from zofed.theory.rates import fit_exponent
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
@@ -43,10 +44,10 @@ def test_what_has_no_exponent(x: Any, y: Any, message: str) -> None:
 
 
 def test_differences_have_the_exponents_of_their_smoothing() -> None:
-    errors = [[rates.difference_errors(smoothing, seed, 32) for smoothing in (0.1, 0.4)] for seed in range(3)]
+    errors = rates.difference_errors((0.1, 0.4), num_seeds=3, num_directions=32)
     for name, expected in (("forward", 1.0), ("central", 2.0)):
-        fit = fit_exponent([0.1, 0.4], [[error[name] for error in run] for run in errors])
-        assert fit.value == pytest.approx(expected, abs=0.05)
+        assert errors[name].shape == (3, 2)
+        assert fit_exponent([0.1, 0.4], errors[name]).value == pytest.approx(expected, abs=0.05)
 
 
 def test_points_of_the_rates_are_within_the_bounds_conditions() -> None:
@@ -74,16 +75,16 @@ def tiny() -> PointsFigure:
         for value in (1, 4):
             config = rates._cohort(value, size)
             config.update_from_flattened_dict({"data.dim": 4, "num_clients": 4})
-            made.append(Point(f"cohort_size_{value}", config))
+            made.append(Point(f"cohort_size_{value}.0", config))
         return made
 
     def finish(size: Size, results: machinery.Results, directory: Path) -> list[Any]:
-        values = np.stack([rates._mean(results[f"cohort_size_{value}"], size.num_rounds) for value in (1, 4)], axis=1)
+        values = np.stack([rates._mean(results[f"cohort_size_{value}.0"], size.num_rounds) for value in (1, 4)], axis=1)
         fit = fit_exponent([1, 4], values)
-        rate = rates.RATES[0]._replace(values=(1, 4))
-        machinery.save_figure(directory / "tiny.png", rates._draw("title", rate, values, [(fit, -0.5, "measured")]))
+        panel = Panel("tiny", "cohort size", "measured", np.array([1, 4]), [Law("measured", values, fit, -0.5)])
+        machinery.save_figure(directory / "tiny.png", draw_all([panel, panel, panel]))
         machinery.write_rows(directory / "tiny.csv", [{"exponent": fit.value}])
-        return [rates._observation("cohort size", fit, -0.5)]
+        return [rates._observation(panel, panel.laws[0])]
 
     return PointsFigure("rates", "Tiny", {"quick": size, "cpu": size, "full": size}, points, finish)
 
@@ -92,20 +93,20 @@ def test_a_figure_of_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     options = [f"--workdir={tmp_path}", "--quick"]
     assert machinery.main(tiny(), options) == 0
     captured = capsys.readouterr()
-    assert "point 2 of 2: cohort_size_4" in captured.err
+    assert "point 2 of 2: cohort_size_4.0" in captured.err
     observation = json.loads((tmp_path / "observations.json").read_text())[0]
     assert set(observation) == {"statement", "criterion", "seen", "numbers"}
     assert (tmp_path / "observations.txt").read_text() in captured.out
     assert -1.2 < float(next(csv.DictReader((tmp_path / "tiny.csv").read_text().splitlines()))["exponent"]) < 0
     assert imread(tmp_path / "tiny.png").std() > 0.02
-    with np.load(tmp_path / "points" / "cohort_size_4.npz") as records:
+    with np.load(tmp_path / "points" / "cohort_size_4.0.npz") as records:
         assert records["squared_gradient_norm"].shape == (2, 201)
 
     assert machinery.main(tiny(), options) == 1  # played already
     assert "go on with --resume" in capsys.readouterr().err
-    (tmp_path / "points" / "cohort_size_4.npz").unlink()
+    (tmp_path / "points" / "cohort_size_4.0.npz").unlink()
     assert machinery.main(tiny(), [*options, "--resume"]) == 0
-    assert "cohort_size_1" not in capsys.readouterr().err  # only what was missing is played again
+    assert "cohort_size_1.0" not in capsys.readouterr().err  # only what was missing is played again
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ settings, or failed, 130 interrupted with everything saved.
 """
 
 import csv
+import hashlib
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -122,7 +123,8 @@ def _play(
     points = figure.points(size)
     for point in points:
         build.check(point.config)
-    described = {"figure": figure.name, **size._asdict(), "points": {point.name: str(point.config) for point in points}}
+    digest = hashlib.sha256("\n".join(f"{point.name}: {point.config}" for point in points).encode()).hexdigest()
+    described = {"figure": figure.name, **size._asdict(), "digest_of_points": digest[:16]}
     versions = workdir.describe(ConfigDict({"seed": 0}), sweep.product([]))["versions"]
     workdir.claim(directory, {"config": described, "sweep": {}, "versions": versions}, resume)
     results = {}

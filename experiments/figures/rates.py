@@ -12,27 +12,27 @@ The full size (neither option) is 26 points of 20,000 rounds and 64 seeds, about
 run.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.bounds_of import bounds_of, constants_of, setting_of
 from experiments.build import task_of
 from experiments.configs import quadratic
 from experiments.figures.observations import Observation
 from experiments.figures.points import Point, PointsFigure, Results, Size, command, save_figure, write_rows
+from experiments.figures.power_laws import Law, Panel, draw, draw_all, interval
 from experiments.metrics import Records
-from experiments.plot_curves import PALETTE
 from experiments.settings import Config
 from zofed import rng
 from zofed.directions import sphere
 from zofed.estimators import central, estimator, forward, jvp
-from zofed.theory.rates import Exponent, fit_exponent
+from zofed.theory.rates import fit_exponent
 
 __all__ = ["FIGURE", "RATES", "Rate", "difference_errors"]
 
@@ -154,7 +154,7 @@ def _snr(value: float, size: Size) -> Config:
     return _base(size, changes)
 
 
-GRADIENT = "mean of ||grad f||² over the rounds"
+GRADIENT = "mean of ||grad f||² over rounds"
 RATES = (
     Rate("cohort_size", "cohort size M", GRADIENT, (1, 2, 4, 8, 16), _cohort, -0.5, _mean),
     Rate("local_steps", "local steps H", GRADIENT, (1, 2, 4, 8, 16), _steps, -0.5, _mean),
@@ -171,8 +171,8 @@ RATES = (
     ),
     Rate(
         "receive_snr",
-        r"receive SNR $\gamma$",
-        "||grad f||² of the second half, less that without noise",
+        "receive SNR",
+        "||grad f||², less that without noise",
         (0.01, 0.03, 0.1, 0.3),
         _snr,
         -1.0,
@@ -186,20 +186,27 @@ there they ask for rates too small to converge in so few rounds. The table has t
 SMOOTHINGS = (0.05, 0.1, 0.2, 0.4)
 
 
-def difference_errors(smoothing: float, seed: int, num_directions: int = 64) -> dict[str, float]:
-    """Root mean square of a finite difference less the slope, along unit vectors, of sum_j cos(x_j)."""
+def difference_errors(smoothings: Any, num_seeds: int, num_directions: int = 64) -> dict[str, np.ndarray]:
+    """[seeds, smoothings] root mean square of a finite difference less the slope along unit vectors, by difference.
+
+    The function is sum_j cos(x_j) in 10 dimensions; all smoothings of a seed have the same directions.
+    """
     loss = lambda x, batch: jnp.sum(jnp.cos(x)) + 0 * batch  # noqa: E731
     x, batch = jnp.linspace(0.2, 1.2, 10), jnp.zeros(1)
 
-    def scalars(difference: Any) -> jax.Array:
-        estimate = estimator(loss, sphere(), num_directions, smoothing, difference)
-        return estimate(lambda number: rng.fold(rng.seed_key(seed), number), x, batch).scalars
+    def error(difference: Any, seed: jax.Array, smoothing: jax.Array) -> jax.Array:
+        def scalars(kind: Any) -> jax.Array:
+            estimate = estimator(loss, sphere(), num_directions, smoothing, kind)
+            return estimate(lambda number: rng.fold(rng.seed_key(seed), number), x, batch).scalars
 
-    exact = scalars(jvp())
-    return {
-        name: float(jnp.sqrt(jnp.mean(jnp.square(scalars(difference) - exact))))
-        for name, difference in (("forward", forward()), ("central", central()))
-    }
+        return jnp.sqrt(jnp.mean(jnp.square(scalars(difference) - scalars(jvp()))))
+
+    seeds, values = jnp.arange(num_seeds, dtype=jnp.uint32), jnp.asarray(smoothings, jnp.float32)
+    found = {}
+    for name, difference in (("forward", forward()), ("central", central())):
+        over = jax.vmap(functools.partial(error, difference), in_axes=(None, 0))
+        found[name] = np.asarray(jax.jit(jax.vmap(over, in_axes=(0, None)))(seeds, values), np.float64)
+    return found
 
 
 def points(size: Size) -> list[Point]:
@@ -211,33 +218,29 @@ def points(size: Size) -> list[Point]:
 
 
 def finish(size: Size, results: Results, directory: Path) -> list[Observation]:
-    observations, rows = [], []
+    panels, rows = [], []
     for rate in RATES:
-        found = {value: rate.reduce(results[f"{rate.name}_{value:g}"], size.num_rounds) for value in rate.values}
-        values = np.stack([found[value] for value in rate.values], axis=1)
+        found = [rate.reduce(results[f"{rate.name}_{value:g}"], size.num_rounds) for value in rate.values]
+        values = np.stack(found, axis=1)
         if rate.reference is not None:
             values = values - rate.reduce(results[f"{rate.name}_{rate.reference:g}"], size.num_rounds)[:, None]
-        fit = fit_exponent(rate.values, values)
-        title = f"{rate.label}: exponent {_interval(fit)}, theory {rate.theory:g}"
-        save_figure(directory / f"rates_{rate.name}.png", _draw(title, rate, values, [(fit, rate.theory, "measured")]))
-        observations.append(_observation(rate.label, fit, rate.theory))
-        for value, column in zip(rate.values, values.T, strict=True):
-            margin = _margin(rate.config(value, size))
-            rows.append(_row(rate.name, value, column, fit, rate.theory, margin))
-    errors = [[difference_errors(smoothing, seed) for smoothing in SMOOTHINGS] for seed in range(size.num_seeds)]
-    fits = []
-    for name, expected in (("forward", 1.0), ("central", 2.0)):
-        values = np.array([[error[name] for error in run] for run in errors])
-        fit = fit_exponent(SMOOTHINGS, values)
-        fits.append((values, fit, expected, name))
-        observations.append(_observation(f"smoothing µ, {name} difference", fit, expected))
-        rows += [
-            _row(f"smoothing_{name}", smoothing, column, fit, expected, np.nan)
-            for smoothing, column in zip(SMOOTHINGS, values.T, strict=True)
-        ]
-    save_figure(directory / "rates_smoothing.png", _draw_smoothing(fits))
+        law = Law("measured", values, fit_exponent(rate.values, values), rate.theory)
+        panels.append(Panel(rate.name, rate.label, rate.measured, np.array(rate.values), [law]))
+        margins = [_margin(rate.config(value, size)) for value in rate.values]
+        rows += [_row(rate.name, law, place, *of) for place, of in enumerate(zip(rate.values, margins, strict=True))]
+    laws = [
+        Law(f"{name} difference", errors, fit_exponent(SMOOTHINGS, errors), 1.0 if name == "forward" else 2.0)
+        for name, errors in difference_errors(SMOOTHINGS, size.num_seeds).items()
+    ]
+    for law in laws:
+        rows += [_row(f"smoothing, {law.label}", law, place, mu, np.nan) for place, mu in enumerate(SMOOTHINGS)]
+    measured = "root mean square error of a difference"
+    panels.append(Panel("smoothing", "smoothing µ", measured, np.array(SMOOTHINGS), laws))
+    for panel in panels:
+        save_figure(directory / f"rates_{panel.name}.png", draw(panel))
+    save_figure(directory / "rates.png", draw_all(panels))
     write_rows(directory / "rates.csv", rows)
-    return observations
+    return [_observation(panel, law) for panel in panels for law in panel.laws]
 
 
 def _margin(config: Config) -> float:
@@ -249,75 +252,30 @@ def _margin(config: Config) -> float:
     return float(bound.largest_learning_rate) / config.algorithm.learning_rate
 
 
-def _interval(fit: Exponent) -> str:
-    return f"{fit.value:.2f} [{fit.low:.2f}, {fit.high:.2f}]"
-
-
-def _observation(label: str, fit: Exponent, theory: float) -> Observation:
+def _observation(panel: Panel, law: Law) -> Observation:
+    which = f", {law.label}" if len(panel.laws) > 1 else ""
     return Observation(
-        f"{label}: exponent {theory:g}",
+        f"{panel.label}{which}: exponent {law.theory:g}",
         f"the fitted exponent is at most {NEAR} from it",
-        bool(abs(fit.value - theory) <= NEAR),
-        f"{_interval(fit)}, 95% confidence",
+        bool(abs(law.fit.value - law.theory) <= NEAR),
+        f"{interval(law.fit)}, 95% confidence",
     )
 
 
-def _row(name: str, value: float, column: np.ndarray, fit: Exponent, theory: float, margin: float) -> dict[str, Any]:
+def _row(name: str, law: Law, place: int, value: float, margin: float) -> dict[str, Any]:
+    column = law.values[:, place]
     return {
         "rate": name,
         "value": value,
         "seeds": len(column),
         "mean": float(column.mean()),
         "standard_error": float(column.std(ddof=1) / np.sqrt(len(column))),
-        "exponent": fit.value,
-        "exponent_low": fit.low,
-        "exponent_high": fit.high,
-        "theory": theory,
+        "exponent": law.fit.value,
+        "exponent_low": law.fit.low,
+        "exponent_high": law.fit.high,
+        "theory": law.theory,
         "allowed_over_used_learning_rate": margin,
     }
-
-
-def _draw(title: str, rate: Rate, values: np.ndarray, fits: Sequence[tuple[Exponent, float, str]]) -> Figure:
-    figure, panel = _panel(title, rate.label, rate.measured)
-    for number, (fit, theory, label) in enumerate(fits):
-        _line(panel, np.array(rate.values), values, fit, theory, label, number)
-    panel.legend(frameon=False, fontsize=8)
-    return figure
-
-
-def _draw_smoothing(fits: Sequence[tuple[np.ndarray, Exponent, float, str]]) -> Figure:
-    title = "\n".join(f"{name}: exponent {_interval(fit)}, theory {theory:g}" for _, fit, theory, name in fits)
-    figure, panel = _panel(title, "smoothing µ", "root mean square error of a finite difference")
-    for number, (values, fit, theory, name) in enumerate(fits):
-        _line(panel, np.array(SMOOTHINGS), values, fit, theory, name, number)
-    panel.legend(frameon=False, fontsize=8)
-    return figure
-
-
-def _panel(title: str, x: str, y: str) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(5.4, 3.8), layout="constrained")
-    panel = figure.subplots()
-    panel.set_title(title, fontsize=9)
-    panel.set_xscale("log")
-    panel.set_yscale("log")
-    panel.set_xlabel(x)
-    panel.set_ylabel(y)
-    panel.grid(alpha=0.3, linewidth=0.6, which="both")
-    panel.spines[["top", "right"]].set_visible(False)
-    return figure, panel
-
-
-def _line(panel: Any, x: np.ndarray, values: np.ndarray, fit: Exponent, theory: float, label: str, number: int) -> None:
-    means, errors = values.mean(axis=0), 2 * values.std(axis=0, ddof=1) / np.sqrt(len(values))
-    color = PALETTE[number]
-    panel.set_xticks(x, [f"{value:g}" for value in x], minor=False)
-    panel.set_xticks([], minor=True)
-    panel.errorbar(
-        x, means, errors, fmt="o", markersize=4, color=color, capsize=3, label=f"{label}, ± 2 standard errors"
-    )
-    panel.plot(x, fit.scale * x**fit.value, color=color, linewidth=1.2, label=f"fit, {_interval(fit)}")
-    middle = np.exp(np.mean(np.log(means)) - theory * np.mean(np.log(x)))
-    panel.plot(x, middle * x**theory, color=color, linestyle=":", linewidth=1.4, label=f"theory, {theory:g}")
 
 
 FIGURE = PointsFigure(
