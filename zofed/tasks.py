@@ -1,8 +1,7 @@
 """Tasks: a model on the clients' data, ready to optimise and to evaluate."""
 
-import math
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -62,13 +61,13 @@ class Task(NamedTuple):
 
 
 def eigenvalues(dim: int, condition: float = 10.0, effective_rank: float | None = None) -> jax.Array:
-    """float32[dim], a geometric sequence that falls from 1: the spectrum of `quadratic`.
+    """float32[dim], falling from 1: the spectrum of `quadratic`.
 
     Args:
         dim: d.
-        condition: the first over the last, where effective_rank is None.
-        effective_rank: kappa, their sum (tr(H) / ||H||), from 1 to dim; then the sequence hardly depends on dim once
-            that is much larger.
+        condition: the first over the last of a geometric sequence, where effective_rank is None.
+        effective_rank: kappa, from 1 to dim: the sum, tr(H) / ||H||, of 1 / (1 + j / c)^2, j = 0 ... dim - 1. All are
+            positive, and most very small if dim is much larger; the sequence then hardly depends on dim.
 
     Raises:
         ValueError: a setting is out of range.
@@ -85,13 +84,19 @@ def eigenvalues(dim: int, condition: float = 10.0, effective_rank: float | None 
         return jnp.float32(condition) ** -exponents
     if not 1 <= effective_rank <= dim:
         raise ValueError(f"effective_rank={effective_rank}; allowed: a number from 1 to dim={dim}")
-    if effective_rank == dim:
-        return jnp.ones(dim)
-    low, high = -700.0, -1e-300  # of the logarithm of the ratio of one to the next
-    for _ in range(200):
+    inverse = jnp.float32(_decay(dim, float(effective_rank)))
+    return 1 / jnp.square(1 + inverse * jnp.arange(dim, dtype=jnp.float32))
+
+
+@lru_cache
+def _decay(dim: int, effective_rank: float) -> float:
+    """1 / c with sum_j 1 / (1 + j / c)^2 = effective_rank, by bisection of its logarithm."""
+    numbers, low, high = np.arange(dim), -60.0, 60.0
+    for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if math.expm1(dim * middle) / math.expm1(middle) < effective_rank else (low, middle)
-    return jnp.exp(jnp.float32(high) * jnp.arange(dim, dtype=jnp.float32))
+        below = np.sum(1 / (1 + np.exp(middle) * numbers) ** 2) < effective_rank
+        low, high = (low, middle) if below else (middle, high)
+    return float(np.exp(high))
 
 
 def quadratic(
@@ -121,7 +126,7 @@ def quadratic(
         heterogeneity: standard deviation of an entry of a client's centre about 1.
         noise: standard deviation of an entry of a sample about its client's centre.
         seed: of the centres and samples.
-        effective_rank: sum of the a_j, in the place of the condition: `eigenvalues`.
+        effective_rank: sum of the a_j, in the place of the condition: see `eigenvalues`.
         ripple: height of the cosines.
 
     Example:
