@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from zofed import checks
-from zofed.attack import SCORES, attack
+from zofed.attack import SCORES, attack, check_shrink
 from zofed.data import partitions
 from zofed.data.datasets import load
 from zofed.models.carlini import carlini_cnn
@@ -37,6 +37,7 @@ def check(data: Any, num_clients: int) -> None:
     checks.choice("data.partition", data.partition, PARTITIONS)
     checks.choice("data.scores", data.scores, SCORES)
     checks.nonnegative("data.distortion_weight", data.distortion_weight)
+    check_shrink("data.shrink", data.shrink)
     checks.count("data.label", data.label, at_least=0, at_most=9)
     checks.count("data.keep_every", data.keep_every)
     checks.count("num_clients", num_clients)

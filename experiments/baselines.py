@@ -31,6 +31,9 @@ def algorithm_of(config: Config, loss: LossFn, traced: Mapping[str, Any], direct
         ("aggregation.fraction", config.aggregation.fraction, 1.0),
         ("aggregation.bits", config.aggregation.bits, AS_IT_IS),
         ("algorithm.per_sample", settings.per_sample, False),
+        ("algorithm.optimizer", settings.optimizer, "sgd"),
+        ("algorithm.weight_decay", settings.weight_decay, 0.0),
+        ("algorithm.server_optimizer", settings.server_optimizer, "sgd"),
     ):
         if value != allowed:
             raise ValueError(f"{name}={value!r} with algorithm.name={settings.name!r}; allowed: {allowed!r}")
@@ -47,6 +50,11 @@ def algorithm_of(config: Config, loss: LossFn, traced: Mapping[str, Any], direct
         "direction_chunk": direction_chunk,
     }
     if settings.name == "zone_s":
+        if config.schedule.learning_rate_factors:
+            raise ValueError(
+                f"schedule.learning_rate_factors={tuple(config.schedule.learning_rate_factors)} with "
+                "algorithm.name='zone_s', which has a penalty in the place of a learning rate; allowed: ()"
+            )
         return zone_s(loss, traced["algorithm.penalty"], **options)
     laplacian = graphs.GRAPHS[checks.choice("algorithm.graph", settings.graph, graphs.GRAPHS)](config.num_clients)
     rate = schedule.learning_rate(config, traced["algorithm.learning_rate"])

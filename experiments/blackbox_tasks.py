@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from zofed import checks
-from zofed.attack import attack
+from zofed.attack import attack, check_shrink
 from zofed.base import ClientData, Params, per_client_mean
 from zofed.blackbox import blackbox
 from zofed.data import partitions
@@ -37,6 +37,7 @@ def check(data: Any, num_clients: int) -> None:
         checks.choice("data.victim", data.victim, VICTIMS)
         checks.choice("data.scores", data.scores, ("logprob", "prob"))
         checks.nonnegative("data.distortion_weight", data.distortion_weight)
+        check_shrink("data.shrink", data.shrink)
         checks.count("data.label", data.label, at_least=0, at_most=9)
     else:
         checks.count("data.folds", data.folds, at_least=2, at_most=_fewest(data, num_clients), limit="a client's data")

@@ -56,9 +56,12 @@ def bounds_of(config: Config) -> list[Covering]:
     _need("data.batching", config.data.batching, ("replacement",))
     _need("aggregation.bits", config.aggregation.bits, (32,))
     _need("aggregation.fraction", config.aggregation.fraction, (1.0,))
+    _need("algorithm.optimizer", algorithm.optimizer, ("sgd",))
+    _need("algorithm.weight_decay", algorithm.weight_decay, (0.0,))
+    _need("schedule.rounds", tuple(config.schedule.rounds), ((),))
+    _need("query_budget", config.query_budget, (None,))  # what it leaves out of a run is no part of the mean
     if algorithm.name == "fedzo":
         return _of_fedzo(config)
-    _need("algorithm.optimizer", algorithm.optimizer, ("sgd",))
     _need("aggregation.name", config.aggregation.name, ("mean",))
     _need("participation", config.participation, ("uniform",))
     _need("algorithm.directions", algorithm.directions, ("gaussian", "sphere_sqrt_dim"))

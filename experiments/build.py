@@ -160,6 +160,7 @@ def check(config: Config) -> None:
     queries.check(config)
     traced_settings(config)
     _check_data(config)
+    _check_derivatives(config)
     same_but_seed = config.copy_and_resolve_references()
     same_but_seed.seed = 0
     _check_algorithm(FrozenConfigDict(same_but_seed))
@@ -173,6 +174,19 @@ def _check_algorithm(config: Config) -> None:
     cohorts.gain_threshold(traced["channel.gain_threshold"], channels.rayleigh(channel.mean_square_gain))
     aggregation.aircomp(traced["channel.snr_db"], channel.noise, channel.variant)
     algorithm_of(config, lambda params, batch: batch, traced)
+
+
+def _check_derivatives(config: Config) -> None:
+    """What JAX cannot see into it cannot differentiate."""
+    if config.data.name not in blackbox_tasks.NAMES:
+        return
+    for name, value, wrong in (
+        ("algorithm.name", config.algorithm.name, "fedavg"),
+        ("algorithm.estimator", config.algorithm.estimator, "jvp"),
+        ("record_gradient", config.record_gradient, True),
+    ):
+        if value == wrong:
+            raise ValueError(f"{name}={value!r} with data.name={config.data.name!r}, a black box: no derivatives")
 
 
 def _check_data(config: Config) -> None:

@@ -14,16 +14,17 @@ __all__ = ["attack_picture"]
 _NUM_IMAGES = 8
 
 
-def attack_picture(task: Task, perturbation: Any, title: str = "") -> Figure:
+def attack_picture(task: Task, perturbation: Any, shrink: float = 1.0, title: str = "") -> Figure:
     """Three rows: images of the clients, their change with zero as grey, and their adversarial images.
 
     Args:
         task: an attack, `zofed.attack.attack`.
         perturbation: x, the model of a run.
+        shrink: the task's.
         title: above the figure.
     """
     images = task.data.clients.samples["image"]
-    images = images[np.linspace(0, len(images) - 1, _NUM_IMAGES).astype(int)]
+    images = shrink * images[np.linspace(0, len(images) - 1, _NUM_IMAGES).astype(int)]
     attacked = adversarial(jnp.asarray(perturbation), images)
     change = np.asarray(attacked - images)
     largest = max(float(np.abs(change).max()), 1e-12)

@@ -219,9 +219,10 @@ def _write(directory: Path, config: Config, grid: Grid, outcomes: Sequence[Outco
 
 def _draw_attack(directory: Path, config: Config, number: int, outcome: Outcome) -> Path:
     """The picture of a group's first cell."""
-    task = build.task_of(sweeps.apply(config, outcome.group.static))
+    own = sweeps.apply(config, outcome.group.static)
     settings = ", ".join(f"{name} = {value}" for name, value in outcome.group.static.items())
-    return plots.save(attack_picture(task, outcome.model, settings), directory / "figures" / f"attack_{number:02d}.png")
+    picture = attack_picture(build.task_of(own), outcome.model, own.data.shrink, settings)
+    return plots.save(picture, directory / "figures" / f"attack_{number:02d}.png")
 
 
 def _final_lines(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -100,6 +100,13 @@ def algorithm_of(
     settings = config.algorithm
     if settings.per_sample:
         raise ValueError(f"algorithm.per_sample=True with algorithm.name={settings.name!r}; allowed: False")
+    if settings.server_optimizer != "sgd":
+        raise ValueError(
+            f"algorithm.server_optimizer={settings.server_optimizer!r} with algorithm.name={settings.name!r}; allowed: "
+            "'sgd', since clients and server share algorithm.optimizer"
+        )
+    if settings.name != "decomfl" and config.aggregation.name == "aircomp":
+        raise ValueError(f"aggregation.name='aircomp' with algorithm.name={settings.name!r}; allowed: 'mean'")
     agreed = rule_of(config)
     checks.choice("algorithm.estimator", settings.estimator, DIFFERENCES)
     difference = DIFFERENCES[settings.estimator]()

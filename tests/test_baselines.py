@@ -27,7 +27,7 @@ def estimates(law: Directions) -> Callable[[int, int, np.ndarray], np.ndarray]:
         draw = lambda step: batches.replacement(BATCH)(keys, step, ESTIMATES, client)  # noqa: E731
 
         def direction(step: jax.Array, number: jax.Array) -> jax.Array:
-            drawn = law.sample(rng.direction_keys(keys, step, client_id)(number), number, tiny.PARAMS)
+            drawn = law.sample(rng.direction_keys(keys.direction, step, client_id)(number), number, tiny.PARAMS)
             return drawn.factor * tiny.flat(drawn.raw)
 
         steps, numbers = jnp.arange(ESTIMATES, dtype=jnp.int32), jnp.arange(NUM_DIRECTIONS, dtype=jnp.int32)

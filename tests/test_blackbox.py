@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from experiments import blackbox_tasks, build, queries, run
 from experiments.configs import blackbox_digits_attack, blackbox_tuning, fedzo_cifar_attack
+from experiments.plot_attack import attack_picture
 from tests import tiny
 from zofed import ClientData, State, Trace, directions, estimators, fedzo, ledger, rng, simulate
 from zofed.attack import adversarial, distortion
@@ -59,7 +60,11 @@ def test_a_black_box_is_the_same_function_in_jax_and_is_called_once_a_step(diffe
     "make", [estimators.forward, estimators.central, lambda: estimators.signed(estimators.forward())]
 )
 def test_asking_in_one_batch_changes_nothing(num_directions: int, make: Any) -> None:
-    batch, params, key = DATA.samples[:3], tiny.PARAMS, rng.direction_keys(rng.round_keys(rng.seed_key(1), 0), 0, 0)
+    batch, params, key = (
+        DATA.samples[:3],
+        tiny.PARAMS,
+        rng.direction_keys(rng.round_keys(rng.seed_key(1), 0).direction, 0),
+    )
     results = [
         estimators.estimator(loss, directions.sphere(), num_directions, 0.1, make())(key, params, batch)
         for loss in (tiny.loss, in_one_batch(tiny.loss))
@@ -159,6 +164,37 @@ def test_tuning_asks_for_validation_errors_of_the_clients_own_folds() -> None:
         assert float(loss) == pytest.approx(errors.mean(), rel=1e-4)
     labels = digits["label"]
     assert np.ptp([np.bincount(labels[own], minlength=10).max() / len(own) for own in shares]) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithm.name": "fedavg"}, "algorithm.name='fedavg' with data.name='digits_attack', a black box"),
+        ({"algorithm.estimator": "jvp"}, "algorithm.estimator='jvp' with"),
+        ({"record_gradient": True}, "record_gradient=True with"),
+        ({"data.shrink": 1.5}, r"data\.shrink=1\.5; allowed: from above 0 to 1"),
+    ],
+)
+def test_what_a_black_box_cannot_do_is_refused(changes: dict[str, Any], message: str) -> None:
+    pytest.importorskip("sklearn")
+    config = blackbox_digits_attack.get_config()
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(ValueError, match=message):
+        build.check(config)
+
+
+def test_the_picture_of_an_attack_is_of_what_was_attacked(tmp_path: Path) -> None:
+    """Saturated pixels move where they are shrunk first: with shrink 1 they would be those of the originals."""
+    pytest.importorskip("sklearn")
+    config = blackbox_digits_attack.get_config()
+    task, x = build.task_of(config), jnp.full((8, 8), 8.0)
+    black = np.asarray(task.data.clients.samples["image"])[0] == -0.5
+    shown = [
+        np.asarray(attack_picture(task, x, shrink).axes[2 * 8].images[0].get_array())[black]
+        for shrink in (1.0, config.data.shrink)
+    ]
+    assert (shown[0] == 0).all()
+    assert (shown[1] > 0.5).all()
 
 
 # In the apps.

@@ -45,7 +45,7 @@ def drawn(round: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     steps, numbers = jnp.arange(STEPS, dtype=jnp.int32), jnp.arange(DIRECTIONS, dtype=jnp.int32)
 
     def direction(step: jax.Array, number: jax.Array) -> jax.Array:
-        return tiny.flat(gaussian().sample(rng.direction_keys(keys, step, 0)(number), number, tiny.PARAMS).raw)
+        return tiny.flat(gaussian().sample(rng.direction_keys(keys.direction, step)(number), number, tiny.PARAMS).raw)
 
     def batch(id: jax.Array, step: jax.Array) -> jax.Array:
         return replacement(2)(keys, step, STEPS, DATA.client(id))

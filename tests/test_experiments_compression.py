@@ -139,6 +139,18 @@ def test_top_k_over_the_air_takes_every_symbol() -> None:
             ["--config.aggregation.bits=8", "--config.algorithm.name=zone_s"],
             "aggregation.bits=8 with algorithm.name='zone_s'; allowed: 32",
         ),
+        (
+            ["--config.algorithm.name=dzopa", "--config.algorithm.optimizer=adam"],
+            "algorithm.optimizer='adam' with algorithm.name='dzopa'; allowed: 'sgd'",
+        ),
+        (
+            [
+                "--config.algorithm.name=zone_s",
+                "--config.schedule.rounds=(2,)",
+                "--config.schedule.learning_rate_factors=(0.5,)",
+            ],
+            "schedule.learning_rate_factors=(0.5,) with algorithm.name='zone_s'",
+        ),
     ],
 )
 def test_what_is_out_of_range_or_has_no_meaning_is_refused(

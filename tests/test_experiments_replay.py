@@ -265,6 +265,16 @@ def test_sweeps_of_settings_that_nothing_uses_are_refused(
         (["--config.algorithm.optimizer=lion"], "algorithm.optimizer='lion'"),
         (["--config.algorithm.momentum=1.0"], "algorithm.momentum=1.0"),
         (["--config.algorithm.per_sample=True"], "per_sample=True"),
+        (["--config.algorithm.server_optimizer=adam"], "algorithm.server_optimizer='adam' with"),
+        (
+            [
+                "--config.algorithm.name=baffle",
+                "--config.algorithm.local_steps=1",
+                "--config.aggregation.name=aircomp",
+                "--config.participation=gain_threshold",
+            ],
+            "aggregation.name='aircomp' with algorithm.name='baffle'; allowed: 'mean'",
+        ),
         (["--config.algorithm.name=fedzo", "--config.aggregation.name=majority"], "only decomfl"),
     ],
 )

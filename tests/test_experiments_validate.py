@@ -49,6 +49,7 @@ def test_a_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "warning: algorithm.learning_rate=0.4 is outside the conditions of fedzo_full, which allow 0.0" in captured.err
     )
     assert "algorithm.smoothing=0.0001: at the start float32 round-off" in captured.err
+    assert "cells: 6 in 1 groups" in captured.out
 
     rows = list(csv.DictReader((tmp_path / "validation.csv").read_text().splitlines()))
     assert [(row["bound"], float(row["learning_rate"]), row["holds"]) for row in rows] == [
@@ -99,6 +100,10 @@ def test_the_bounds_that_cover_a_config() -> None:
         ({"algorithm__directions": "gaussian"}, "algorithm.directions='gaussian': no bound"),
         ({"data__batching": "epoch"}, "data.batching='epoch': no bound"),
         ({"algorithm__server_optimizer": "adam"}, "algorithm.server_optimizer='adam': no bound"),
+        ({"algorithm__optimizer": "momentum"}, "algorithm.optimizer='momentum': no bound"),
+        ({"algorithm__weight_decay": 1e-5}, "algorithm.weight_decay=1e-05: no bound"),
+        ({"schedule__rounds": (10,), "schedule__learning_rate_factors": (0.5,)}, r"schedule.rounds=\(10,\): no bound"),
+        ({"query_budget": 10**6}, "query_budget=1000000: no bound"),
         ({"algorithm__name": "decomfl", "algorithm__directions": "sphere_sqrt_dim"}, "algorithm.local_steps=5 with"),
     ],
 )

@@ -271,6 +271,7 @@ def test_evaluation_comes_after_every_interval() -> None:
         ({"num_rounds": 4, "eval_every": 3}, "eval_every=3; allowed: a divisor of num_rounds=4"),
         ({"num_rounds": 4, "eval_every": 5}, "eval_every=5; allowed: an integer from 1 to 4"),
         ({"client_chunk": 0}, "client_chunk=0; allowed: an integer from 1 up"),
+        ({"mesh": Mesh(np.array(jax.devices()[:1]), ("cells",))}, r"axes \('cells',\); allowed: .* 'clients'"),
     ],
 )
 def test_bad_settings_are_named(settings: dict[str, Any], message: str) -> None:

@@ -9,9 +9,9 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from zofed import ClientData, tasks, theory
+from zofed.base import objective_weights
 from zofed.theory import closed_forms
 from zofed.theory.constants import envelope, smoothness
-from zofed.theory.hessian import objective_weights
 
 KEY = jax.random.key(0)
 

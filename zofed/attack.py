@@ -12,7 +12,7 @@ from zofed import checks
 from zofed.base import ClientData, Params, per_client_mean
 from zofed.tasks import Task, TaskData, in_blocks
 
-__all__ = ["SCORES", "adversarial", "attack", "distortion"]
+__all__ = ["SCORES", "adversarial", "attack", "check_shrink", "distortion"]
 
 SCORES: dict[str, Callable[[jax.Array], jax.Array]] = {
     "logits": lambda logits: logits,
@@ -56,6 +56,13 @@ def distortion(perturbation: jax.Array, image: jax.Array) -> jax.Array:
     return jnp.sum(jnp.square(moved), axis=tuple(range(1, image.ndim)))
 
 
+def check_shrink(name: str, shrink: float) -> None:
+    """Raises ValueError unless `shrink` keeps pixels within their range."""
+    checks.positive(name, shrink)
+    if shrink > 1:
+        raise ValueError(f"{name}={shrink}; allowed: from above 0 to 1")
+
+
 def attack(
     classifier: Callable[[jax.Array], jax.Array],
     samples: dict[str, np.ndarray],
@@ -92,9 +99,7 @@ def attack(
     """
     see = SCORES[checks.choice("scores", scores, SCORES)]
     checks.nonnegative("distortion_weight", distortion_weight)
-    checks.positive("shrink", shrink)
-    if shrink > 1:
-        raise ValueError(f"shrink={shrink}; allowed: from above 0 to 1")
+    check_shrink("shrink", shrink)
     for images in (samples["image"], test["image"]):
         if images.size and not (np.abs(images) <= 0.5).all():
             raise ValueError("the images have pixels out of [-0.5, 0.5]")

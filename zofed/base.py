@@ -21,6 +21,7 @@ __all__ = [
     "State",
     "dimension",
     "no_record",
+    "objective_weights",
     "per_client_mean",
     "squared_norm",
     "wide",
@@ -150,6 +151,18 @@ def _equally_finite(narrow: np.ndarray, field: np.ndarray) -> bool:
     return np.array_equal(np.isfinite(narrow), np.isfinite(field))
 
 
+def objective_weights(clients: ClientData, dtype: Any = jnp.float32) -> jax.Array:
+    """[samples], what each sample's loss weighs in f(x), the mean of the clients' mean losses: FedZO (1).
+
+    Example:
+        >>> objective_weights(ClientData.from_partition(np.zeros(3), [[0], [1, 2]]))
+        Array([0.5 , 0.25, 0.25], dtype=float32)
+    """
+    shares = 1.0 / (clients.num_clients * clients.sizes.astype(dtype))
+    total = jax.tree.leaves(clients.samples)[0].shape[0]
+    return jnp.repeat(shares, clients.sizes, total_repeat_length=total)
+
+
 def per_client_mean(values: jax.Array, clients: ClientData) -> jax.Array:
     """Mean over clients of each client's mean of `values`, one per sample: f(x) of FedZO, (1).
 
@@ -158,9 +171,7 @@ def per_client_mean(values: jax.Array, clients: ClientData) -> jax.Array:
         >>> per_client_mean(jnp.array([6.0, 1.0, 3.0]), data)
         Array(4., dtype=float32)
     """
-    share = 1.0 / (clients.num_clients * clients.sizes.astype(values.dtype))
-    weights = jnp.repeat(share, clients.sizes, total_repeat_length=values.shape[0])
-    return jnp.sum(weights * values)
+    return jnp.sum(objective_weights(clients, values.dtype) * values)
 
 
 class Cohort(NamedTuple):

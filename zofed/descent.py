@@ -137,7 +137,7 @@ def apply(
 
     def step(model: Model, inputs: tuple[jax.Array, jax.Array]) -> tuple[Model, None]:
         number, own = inputs
-        direction_key = rng.shared_direction_keys(key, number)
+        direction_key = rng.direction_keys(key, number)
         gradient = combine(rule.directions, direction_key, own, jnp.maximum(num_directions, 1), model.params)
         return descend(rule.optimizer, rate, gradient, model), None
 

@@ -33,7 +33,6 @@ __all__ = [
     "rademacher",
     "round_keys",
     "seed_key",
-    "shared_direction_keys",
     "threefry2x32",
     "uniform",
 ]
@@ -144,22 +143,21 @@ def round_keys(seed_key: jax.Array, round: int | jax.Array) -> RoundKeys:
 
 
 def direction_keys(
-    keys: RoundKeys, step: int | jax.Array, client_id: int | jax.Array
+    key: jax.Array, step: int | jax.Array, client_id: int | jax.Array = 0
 ) -> Callable[[int | jax.Array], jax.Array]:
-    """The keys of a local step's directions: number -> key. Directions that clients share have client_id 0."""
-    parent = fold(keys.direction, step, client_id)
-    return lambda number: fold(parent, number)
+    """The keys of a local step's directions: number -> key.
 
-
-def shared_direction_keys(key: jax.Array, step: int | jax.Array) -> Callable[[int | jax.Array], jax.Array]:
-    """The keys of a local step's directions that clients share, from the round's direction key alone.
+    Args:
+        key: of the round's direction stream, `RoundKeys.direction`.
+        step: number of the local step.
+        client_id: 0 for directions that all clients share.
 
     Example:
         >>> keys = round_keys(seed_key(0), 5)
-        >>> bool(shared_direction_keys(keys.direction, 2)(3) == direction_keys(keys, 2, 0)(3))
+        >>> bool(direction_keys(keys.direction, 2)(3) == fold(fold(keys.direction, 2), 3))
         True
     """
-    parent = fold(key, step)
+    parent = fold(key, step, client_id)
     return lambda number: fold(parent, number)
 
 

@@ -62,7 +62,7 @@ def simulate(
         The next state and the trace.
 
     Raises:
-        ValueError: a count is out of range.
+        ValueError: a count is out of range, or the mesh has no such axis.
     """
     num_rounds = checks.count("num_rounds", num_rounds)
     eval_every = checks.count("eval_every", eval_every, at_most=num_rounds, limit="num_rounds")
@@ -76,6 +76,8 @@ def simulate(
             )
     if client_chunk is not None:
         client_chunk = checks.count("client_chunk", client_chunk)
+    if mesh is not None and CLIENT_AXIS not in mesh.axis_names:
+        raise ValueError(f"mesh has the axes {mesh.axis_names}; allowed: a mesh with the axis {CLIENT_AXIS!r}")
     map_cohort = partial(_map_cohort, algorithm, clients, client_chunk, mesh)
 
     def play(state: State, _: None) -> tuple[State, RoundInfo]:

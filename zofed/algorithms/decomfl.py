@@ -124,7 +124,7 @@ def decomfl(
     def local(keys: RoundKeys, server: Model, memory: Memory, client: Client) -> tuple[Any, Memory, LocalInfo]:
         def measure(step: int | jax.Array, params: Params) -> tuple[Params, tuple[jax.Array, LocalInfo]]:
             batch = draw_batch(keys, jnp.asarray(step, jnp.int32), local_steps, client)
-            result = estimate(rng.shared_direction_keys(keys.direction, step), params, batch)
+            result = estimate(rng.direction_keys(keys.direction, step), params, batch)
             zeros = jnp.mean((result.scalars == 0).astype(jnp.float32))
             return result.gradient, (result.scalars, LocalInfo(result.loss, zeros))
 

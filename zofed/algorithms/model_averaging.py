@@ -65,7 +65,8 @@ def model_averaging(
 
         def step(model: Model, number: jax.Array) -> tuple[Model, LocalInfo]:
             batch = batching(keys, number, local_steps, client)
-            step_gradient, info = gradient(rng.direction_keys(keys, number, client.id), model.params, batch)
+            direction_key = rng.direction_keys(keys.direction, number, client.id)
+            step_gradient, info = gradient(direction_key, model.params, batch)
             return descend(local_optimizer, rate, step_gradient, model), info
 
         # A gradient is wider than a low-precision model, and so is what the optimiser keeps of it.

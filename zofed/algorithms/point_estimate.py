@@ -29,7 +29,7 @@ def point_estimate(
     def averaged(keys: RoundKeys, client: Client, params: Params) -> tuple[Params, LocalInfo]:
         def one(number: jax.Array) -> tuple[Params, LocalInfo]:
             batch = batching(keys, number, num_estimates, client)
-            result = estimate(rng.direction_keys(keys, number, client.id), params, batch)
+            result = estimate(rng.direction_keys(keys.direction, number, client.id), params, batch)
             return result.gradient, LocalInfo(result.loss, jnp.mean((result.scalars == 0).astype(jnp.float32)))
 
         if num_estimates == 1:

@@ -119,6 +119,7 @@ def cheaper_effective_rank(dim: int, num_clients: int, cohort_size: int, local_s
         >>> cheaper_effective_rank(dim=10**6, num_clients=100, cohort_size=10, local_steps=1)
         95238.0...
     """
+    checks.count("local_steps", local_steps)
     checks.count("cohort_size", cohort_size, at_most=num_clients, limit="num_clients")
     model = ledger.model_exchange(jax.ShapeDtypeStruct((dim,), np.float32)).over([cohort_size], [1])
     scalars = ledger.shared_directions_paper(1, 1).over([cohort_size], [1], replayed_rounds=[num_clients])

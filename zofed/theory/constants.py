@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from zofed.base import ClientData, LossFn, Params, dimension
-from zofed.theory.hessian import hessian_vector, in_chunks, largest_eigenvalue, objective_weights
+from zofed.base import ClientData, LossFn, Params, dimension, objective_weights
+from zofed.theory.hessian import hessian_vector, in_chunks, largest_eigenvalue
 from zofed.theory.problem import Constants
 
 __all__ = ["Envelope", "GradientMoments", "effective_rank", "envelope", "estimate", "gradient_moments", "smoothness"]

@@ -8,19 +8,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from zofed import checks
-from zofed.base import ClientData, LossFn, Params
+from zofed.base import ClientData, LossFn, Params, objective_weights, squared_norm
 
-__all__ = ["Tridiagonal", "gradient_norm", "hessian_vector", "lanczos", "largest_eigenvalue", "objective_weights"]
+__all__ = ["Tridiagonal", "gradient_norm", "hessian_vector", "lanczos", "largest_eigenvalue"]
 
 Operator = Callable[[jax.Array], jax.Array]
 """A symmetric linear map of flat vectors."""
-
-
-def objective_weights(clients: ClientData) -> jax.Array:
-    """float32[samples], what each sample's loss weighs in f(x), the mean of the clients' mean losses."""
-    shares = 1.0 / (clients.num_clients * clients.sizes.astype(jnp.float32))
-    total = jax.tree.leaves(clients.samples)[0].shape[0]
-    return jnp.repeat(shares, clients.sizes, total_repeat_length=total)
 
 
 def in_chunks(samples: Any, weights: jax.Array, chunk: int | None) -> tuple[Any, jax.Array]:
@@ -67,8 +60,7 @@ def hessian_vector(
 def gradient_norm(loss_fn: LossFn, clients: ClientData, params: Params) -> jax.Array:
     """||grad f(x)||^2, exactly: of the mean of the clients' mean losses."""
     weights = objective_weights(clients)
-    slope = jax.grad(lambda x: jnp.sum(weights * loss_fn(x, clients.samples)))(params)
-    return sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(slope)), start=jnp.float32(0))
+    return squared_norm(jax.grad(lambda x: jnp.sum(weights * loss_fn(x, clients.samples)))(params))
 
 
 class Tridiagonal(NamedTuple):

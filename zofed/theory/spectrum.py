@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from zofed import checks
-from zofed.base import ClientData, LossFn, Params, dimension
-from zofed.theory.hessian import Operator, hessian_vector, lanczos, objective_weights
+from zofed.base import ClientData, LossFn, Params, dimension, objective_weights
+from zofed.theory.hessian import Operator, hessian_vector, lanczos
 
 __all__ = ["Measured", "Spectrum", "hessian_spectrum", "spectrum"]
 
