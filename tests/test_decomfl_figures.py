@@ -5,12 +5,14 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
 
 from experiments import build, sweeps
-from experiments.figures import common
+from experiments.figures import common, decomfl_tab1, decomfl_tab4, points
 from experiments.figures.common import Figure, Size
 from experiments.figures.decomfl_observations import (
     behind_at_equal_length,
@@ -150,3 +152,32 @@ def test_lengths_are_what_the_ledger_counts_for_a_client_of_every_round(tmp_path
         np.testing.assert_allclose(sent, expected[study.name], rtol=0, atol=1)
     with (tmp_path / "summary.csv").open() as file:
         assert [row["vector_length"] for row in csv.DictReader(file)] == ["18", "2600", "650", "260"]
+
+
+def test_table_1_measures_what_it_computes(tmp_path: Path) -> None:
+    """In 10 rounds, too few for DeComFL's downlink to be what it tends to."""
+    sizes = dict.fromkeys(("quick", "cpu", "full"), points.Size(10, 1))
+    assert points.main(decomfl_tab1.FIGURE._replace(sizes=sizes), [f"--workdir={tmp_path}", "--quick"]) == 0
+    with (tmp_path / "table.csv").open() as file:
+        table = {row.pop("algorithm"): row for row in csv.DictReader(file)}
+    rows = {name: {column: float(value) for column, value in row.items()} for name, row in table.items()}
+    for name, row in rows.items():
+        assert row["uplink_numbers_measured"] == pytest.approx(row["uplink_numbers_computed"], rel=1e-4)
+        share = row["downlink_numbers_measured"] / row["downlink_numbers_computed"]
+        assert 0.05 < share < 0.8 if name == "decomfl" else share == 1
+    assert rows["decomfl"]["uplink_bytes_as_serialised"] == 10 * (20 + 4 * 10)
+
+
+def test_memory_is_what_a_program_is_given_hands_back_and_needs_between() -> None:
+    vector = jax.ShapeDtypeStruct((1000,), jnp.float32)
+    found = [decomfl_tab4.memory_of(lambda x: x + 1, vector, donate=donate) for donate in ((), (0,))]
+    assert [memory.total for memory in found] == [8000, 4000]
+
+
+def test_memory_of_a_client_does_not_grow_with_the_directions() -> None:
+    model = decomfl_tab4.equal_layers()
+    few, many = (
+        decomfl_tab4.client_memory(decomfl_tab4.algorithms(model.loss, count)["DeComFL"], model) for count in (2, 8)
+    )
+    assert few.given == many.given >= 4 * decomfl_tab4.dimension(model.params)
+    assert many.temporaries < 1.05 * few.temporaries
