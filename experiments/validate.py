@@ -201,7 +201,7 @@ def _write(
     write_json(constants_path, {"source": known.source, **as_numbers(known.mean)})
     print(f"\nconstants {known.source}: {', '.join(f'{k}={v:.4g}' for k, v in as_numbers(known.mean).items())}")
     for row in rows:
-        verdict = "EXCEEDED" if row["ratio"] > 1 else "kept"
+        verdict = "kept" if row["ratio"] <= 1 else "EXCEEDED"  # by nan, too
         print(
             f"{row['bound']}  learning_rate={row['learning_rate']:.4g}  measured={row['measured']:.4g}  "
             f"bound={row['total']:.4g}  measured/bound={row['ratio']:.3f}  binding={row['binding']} "

@@ -283,6 +283,10 @@ def test_prescriptions() -> None:
     assert theory.largest_local_steps(s) == pytest.approx(min(40 / 24 * 10 ** (4 / 3), 40 / 6))
     everyone = s._replace(cohort_size=8, dim=4)
     assert theory.largest_local_steps(everyone) == pytest.approx(min(4 / 48 * 10 ** (4 / 3), 4e4 / 6 / 512, 4e4 / 48))
+    counted = lambda count: s._replace(num_directions=count)  # noqa: E731
+    found = jax.jit(lambda count: (theory.largest_local_steps(counted(count)), theory.rate(counted(count))))(6.0)
+    assert float(found[0]) == pytest.approx(float(theory.largest_local_steps(s)), rel=1e-5)
+    assert [float(value) for value in found[1]] == pytest.approx([float(value) for value in theory.rate(s)], rel=1e-5)
 
 
 def test_table_of_decomfl() -> None:

@@ -192,8 +192,7 @@ def _finish_many(size: Size, results: Results, directory: Path) -> list[Observat
         config = _many(number, size)
         norms = results[f"decomfl_{number}"]["squared_gradient_norm"].astype(np.float64)
         means = norms[:, :-1].mean(axis=1)
-        printed = _bounds(config)[1]
-        corrected = _bounds(config)[0]
+        corrected, printed = _bounds(config)
         rows.append(
             {
                 "num_directions": number,

@@ -8,7 +8,7 @@ its rate is sqrt(d / (M b2 H T)). Where the problem itself grows with d or kappa
 the air the excess over a noise-free link goes as 1/gamma. A forward difference along a unit vector is off by O(mu), a
 central one by O(mu^2); the mean over a symmetric law of directions is off by O(mu^2) in either case.
 
-The full size (neither option) is 26 points of 20,000 rounds and 64 seeds, about 30 times the work of --cpu. It was not
+The full size (neither option) is 28 points of 20,000 rounds and 64 seeds, 80 times the work of --cpu. It was not
 run.
 """
 

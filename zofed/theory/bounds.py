@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.core
-import jax.numpy as jnp
 import numpy as np
 
-from zofed.theory.problem import Constants, Participation, Setting, cohort, in_one_precision, minimum
+from zofed.theory.problem import Constants, Participation, Setting, cohort, in_one_precision, minimum, numerics
 
 __all__ = ["Bound", "Moments", "Terms", "fedzo", "fedzo_aircomp", "fedzo_full", "moments", "ratio"]
 
@@ -92,7 +91,7 @@ class Moments(NamedTuple):
 
 def ratio(numerator: Any, denominator: Any) -> Any:
     """numerator / denominator, infinity where the denominator is 0."""
-    xp = jnp if isinstance(denominator, jax.Array) else np
+    xp = numerics(denominator)
     positive = denominator > 0
     return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), xp.inf)
 

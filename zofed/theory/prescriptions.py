@@ -10,7 +10,7 @@ import numpy as np
 
 from zofed import checks
 from zofed.theory.bounds import Bound, moments
-from zofed.theory.problem import Constants, Setting, minimum
+from zofed.theory.problem import Constants, Setting, minimum, numerics
 
 __all__ = [
     "Rate",
@@ -52,7 +52,7 @@ def rate(setting: Setting, per_sample: bool = False) -> Rate:
     d, M, q = setting.dim, setting.cohort_size, _independent(setting, per_sample)
     work = M * q * setting.local_steps * setting.num_rounds
     value = (d / work) ** 0.5
-    return Rate(value, value * M * q / d, minimum(d**-0.5 * (value / value), value**0.5))
+    return Rate(value, value * M * q / d, minimum(d**-0.5, value**0.5))
 
 
 def _independent(setting: Setting, per_sample: bool) -> Any:
@@ -67,9 +67,8 @@ def largest_local_steps(setting: Setting, per_sample: bool = False) -> Any:
     """
     d, M, T, q = setting.dim, setting.cohort_size, setting.num_rounds, _independent(setting, per_sample)
     orders = (d / (M * q) * T ** (1 / 3), d * T / (q * M**3), d * T / (M * q))
-    sampled = d / q
     some = setting.num_clients > M
-    return minimum(*orders, (jnp if isinstance(some, jax.Array) else np).where(some, sampled, np.inf))
+    return minimum(*orders, numerics(some, d, q).where(some, d / q, np.inf))
 
 
 def largest_local_steps_in_text(setting: Setting) -> Any:
@@ -102,12 +101,12 @@ def learning_rate(bound_of: BoundOf, constants: Constants, setting: Setting) -> 
     """
 
     def total(log_rate: Any) -> Any:
-        rate = (jnp if isinstance(log_rate, jax.Array) else np).exp(log_rate)
+        rate = numerics(log_rate).exp(log_rate)
         return bound_of(constants, setting._replace(learning_rate=rate)).total
 
     def narrow(ends: tuple[Any, Any]) -> tuple[Any, Any]:
         low, high = ends
-        xp = jnp if isinstance(high, jax.Array) else np
+        xp = numerics(high)
         left, right = low + (high - low) / 3, high - (high - low) / 3
         falls = total(left) > total(right)
         return xp.where(falls, left, low), xp.where(falls, high, right)
@@ -161,7 +160,7 @@ def balancing_smoothing(loss: Any, smoothness: Any, precision: float = 2.0**-23)
         >>> float(balancing_smoothing(loss=37.0, smoothness=1.0))
         0.00297...
     """
-    xp = jnp if isinstance(loss, jax.Array) or isinstance(smoothness, jax.Array) else np
+    xp = numerics(loss, smoothness)
     return xp.sqrt(2 * precision * xp.abs(loss) / smoothness)
 
 
@@ -178,7 +177,7 @@ def smallest_receive_snr(constants: Constants, setting: Setting, factor: float =
         raise ValueError(f"factor={factor}; allowed: a number > 1")
     moment = moments(constants, setting, per_sample)
     steps, mu_L = setting.local_steps, setting.smoothing * constants.smoothness
-    xp = jnp if isinstance(moment.slope, jax.Array) else np
+    xp = numerics(moment.slope)
     rest = moment.noise + moment.smoothing
     of_rest = xp.where(rest > 0, 2 * steps * mu_L**2 / xp.where(rest > 0, rest, 1.0), 0.0)
     return (1 + xp.maximum(2 * steps / moment.slope, of_rest)) / (factor - 1)

@@ -1,5 +1,6 @@
 """What a convergence bound is a function of: a problem's constants, a run's settings, and who takes part."""
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -8,7 +9,16 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Constants", "Participation", "Setting", "cohort", "in_one_precision", "minimum", "threshold_cohort"]
+__all__ = [
+    "Constants",
+    "Participation",
+    "Setting",
+    "cohort",
+    "in_one_precision",
+    "minimum",
+    "numerics",
+    "threshold_cohort",
+]
 
 
 class Constants(NamedTuple):
@@ -134,10 +144,12 @@ def _check(name: str, value: Any) -> None:
 
 def minimum(*values: Any) -> Any:
     """The smallest of the values, entry by entry."""
-    smallest = values[0]
-    for value in values[1:]:
-        smallest = (jnp if isinstance(value, jax.Array) else np).minimum(smallest, value)
-    return smallest
+    return functools.reduce(numerics(*values).minimum, values)
+
+
+def numerics(*values: Any) -> Any:
+    """`jax.numpy` if any of the values is of JAX, else `numpy`."""
+    return jnp if any(isinstance(value, jax.Array) for value in values) else np
 
 
 def cohort(num_clients: Any, cohort_size: Any) -> Participation:
@@ -150,12 +162,10 @@ def cohort(num_clients: Any, cohort_size: Any) -> Participation:
         >>> float(cohort(num_clients=11, cohort_size=5).sampling)  # (11 - 5) / (5 * 10)
         0.12
     """
-    if not isinstance(num_clients, jax.Array) and not isinstance(cohort_size, jax.Array):
-        if np.any(np.asarray(cohort_size) > np.asarray(num_clients)):
-            raise ValueError(f"cohort_size={cohort_size}; allowed: at most num_clients={num_clients}")
-        others = np.maximum(num_clients - 1.0, 1.0)
-    else:
-        others = jnp.maximum(num_clients - 1.0, 1.0)
+    xp = numerics(num_clients, cohort_size)
+    if xp is np and np.any(np.asarray(cohort_size) > np.asarray(num_clients)):
+        raise ValueError(f"cohort_size={cohort_size}; allowed: at most num_clients={num_clients}")
+    others = xp.maximum(num_clients - 1.0, 1.0)
     # Of one client all take part: the numerator is 0 whatever the denominator.
     return Participation(1 / cohort_size, (num_clients - cohort_size) / (cohort_size * others), cohort_size)
 
