@@ -40,7 +40,7 @@ class BlackBox:
         self.nonfinite = 0
         self.failure: BlackBoxError | None = None
         self._function = function
-        self._result = jax.ShapeDtypeStruct(tuple(shape), np.dtype(dtype))
+        self._result = jax.ShapeDtypeStruct(tuple(shape), jax.dtypes.canonicalize_dtype(dtype))
         self._lock = threading.Lock()
 
     def __call__(self, *points: Any) -> jax.Array:
@@ -112,11 +112,19 @@ def blackbox(
 
     Whatever maps over it (examples, directions, clients, cells) makes one batch. Its own `loss`, and losses around it
     that are marked by `zofed.sequential.in_one_batch`, are asked once in a local step, for the base point and all
-    directions. An exception ends the program with its message; an answer that is not
-    finite is passed on: the client's result is then left out and counted, as any other that is not finite.
+    directions, unless directions are held in chunks or are each example's own. An exception ends the program with its
+    message; an answer that is not finite is passed on: the client's result is then left out and counted, as any other
+    that is not finite.
 
     The function gets numpy arrays and may do what it likes but call JAX, whose CPU threads may be waiting for it. Its
-    answers must depend on its arguments only.
+    answers must depend on its arguments only: what is asked twice may be answered once.
+
+    A classifier in the ONNX runtime, for instance, with its loss around it:
+
+        session = onnxruntime.InferenceSession("classifier.onnx")
+        scores = blackbox(lambda image: session.run(None, {"image": image})[0], shape=(10,))
+        task = zofed.attack.attack(scores, samples, partition, test)
+        loss = in_one_batch(task.loss)
 
     Args:
         function: called with numpy arrays (pytrees like the arguments) with a leading axis n; returns [n, *shape].
