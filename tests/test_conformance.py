@@ -129,11 +129,14 @@ ROWS = {
         exact_chunks=False,
     ),
     "fedavg": Row(first_order(), 0.1),
-    "fedavg local momentum server adam": Row(
-        first_order(local_optimizer=optax.trace(0.9), server_optimizer=optax.scale_by_adam()), 0.05, 120
-    ),
-    "fedavg quantized server momentum": Row(
-        first_order(aggregation=compressed(aggregation.mean(), quantize(8)), server_optimizer=optax.trace(0.9)), 0.02
+    "fedavg local momentum quantized server adam": Row(
+        first_order(
+            local_optimizer=optax.trace(0.9),
+            aggregation=compressed(aggregation.mean(), quantize(8)),
+            server_optimizer=optax.scale_by_adam(),
+        ),
+        0.05,
+        120,
     ),
     "fedavg top-k quantized error feedback server yogi": Row(
         first_order(
