@@ -31,11 +31,10 @@ def seen(figure: PointsFigure, results: Results, directory: Path) -> list[bool]:
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_every_point_can_be_played(figure: PointsFigure, capsys: pytest.CaptureFixture[str]) -> None:
-    for size in figure.sizes.values():
-        names = [point.name for point in figure.points(size)]
-        assert len(set(names)) == len(names)
-        for point in figure.points(size):
-            build.check(point.config)
+    made = figure.points(figure.sizes["quick"])
+    assert len({point.name for point in made}) == len(made)
+    for point in made:
+        build.check(point.config)
     assert points.main(figure, ["--help"]) == 0
     assert "--workdir" in capsys.readouterr().out
     documentation = importlib.import_module(f"experiments.figures.{figure.name}").__doc__ or ""
@@ -62,12 +61,10 @@ def test_claims_in_made_up_records(tmp_path: Path) -> None:
             made |= {f"{name}_shared": decaying(shared, claims.STEPS), f"{name}_own": decaying(own, claims.STEPS)}
         return made | {f"decomfl_{number}": decaying(0.0, 100, measured) for number in claims.NUM_DIRECTIONS}
 
-    assert seen(claims.FIGURE, results(-0.1, 0.1, 1.0), tmp_path) == [True] * 4
     assert seen(claims.FIGURE, results(0.1, 0.1, 1e-3), tmp_path) == [False] * 4
-    overflowed = results(-0.1, 0.1, 1.0)
-    for name in claims.DIRECTION_CASES:
-        overflowed[f"{name}_shared"]["squared_gradient_norm"][:, 50:] = np.nan
-    assert seen(claims.FIGURE, overflowed, tmp_path)[:3] == [True] * 3
+    diverging = results(-0.1, 0.1, 1.0)
+    diverging["b1_1000_shared"]["squared_gradient_norm"][:, 50:] = np.nan  # beyond any number
+    assert seen(claims.FIGURE, diverging, tmp_path) == [True] * 4
 
 
 def test_the_expected_factor_is_that_of_a_step() -> None:
@@ -88,17 +85,16 @@ def test_a_convolution_as_a_product_is_that_of_flax() -> None:
     class Layers(nn.Module):
         @nn.compact
         def __call__(self, image: jax.Array) -> jax.Array:
-            image = nn.Conv(4, (3, 3), name="a")(image)
-            image = nn.Conv(5, (3, 3), strides=2, use_bias=False, name="b")(image)
-            return nn.Conv(3, (1, 1), strides=(2, 2), name="c")(image)
+            image = nn.Conv(4, (3, 3), strides=2, use_bias=False, name="a")(image)
+            return nn.Conv(3, (1, 1), name="b")(image)
 
-    image = jax.random.normal(jax.random.key(0), (2, 9, 8, 3))
+    image = jax.random.normal(jax.random.key(0), (2, 5, 6, 3))
     layers = Layers()
     params = layers.init(jax.random.key(1), image)
     apply: Any = layers.apply
-    usual = apply(params, image)
+    usual = jax.jit(apply)(params, image)
     with nn.intercept_methods(decomfl_fig5_left._convolve):
-        ours = apply(params, image)
+        ours = jax.jit(lambda params, image: apply(params, image))(params, image)
     np.testing.assert_allclose(ours, usual, atol=1e-5)
 
 

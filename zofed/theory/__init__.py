@@ -18,12 +18,14 @@ from zofed.theory.prescriptions import (
     smoothing,
 )
 from zofed.theory.problem import Constants, Participation, Setting, cohort, threshold_cohort
+from zofed.theory.rates import Exponent, fit_exponent
 from zofed.theory.spectrum import Measured, Spectrum, hessian_spectrum, spectrum
 
 __all__ = [
     "Bound",
     "Complexity",
     "Constants",
+    "Exponent",
     "Measured",
     "Moments",
     "Participation",
@@ -44,6 +46,7 @@ __all__ = [
     "fedzo",
     "fedzo_aircomp",
     "fedzo_full",
+    "fit_exponent",
     "gradient_moments",
     "gradient_norm",
     "hessian_spectrum",
