@@ -290,7 +290,7 @@ def test_prescriptions() -> None:
 
 
 def test_table_of_decomfl() -> None:
-    rows = theory.table(
+    rows = theory.complexity_table(
         1000, 20, 5, local_steps=4, num_directions=10, accuracy=0.01, effective_rank=30, compression=0.25
     )
     assert {name: row.rounds for name, row in rows.items()} == {
@@ -310,7 +310,7 @@ def test_table_of_decomfl() -> None:
 def test_the_effective_rank_that_pays() -> None:
     limit = theory.cheaper_effective_rank(10**6, 20, 5, local_steps=2)
     for factor, cheaper in ((0.99, True), (1.01, False)):
-        rows = theory.table(10**6, 20, 5, 2, 10, accuracy=1e-4, effective_rank=factor * limit)
+        rows = theory.complexity_table(10**6, 20, 5, 2, 10, accuracy=1e-4, effective_rank=factor * limit)
         assert (rows["decomfl_low_rank"].total_bytes < rows["fedavg"].total_bytes) is cheaper
 
 

@@ -2,7 +2,7 @@
 
 from zofed.theory import closed_forms
 from zofed.theory.bounds import Bound, Moments, Terms, fedzo, fedzo_aircomp, fedzo_full, moments
-from zofed.theory.complexity import Complexity, cheaper_effective_rank, table
+from zofed.theory.complexity import Complexity, cheaper_effective_rank, complexity_table
 from zofed.theory.constants import envelope, estimate, gradient_moments
 from zofed.theory.decomfl_bounds import decomfl, decomfl_low_rank, decomfl_low_rank_printed, decomfl_printed
 from zofed.theory.hessian import gradient_norm, hessian_vector, lanczos, largest_eigenvalue
@@ -37,6 +37,7 @@ __all__ = [
     "cheaper_effective_rank",
     "closed_forms",
     "cohort",
+    "complexity_table",
     "decomfl",
     "decomfl_low_rank",
     "decomfl_low_rank_printed",
@@ -62,6 +63,5 @@ __all__ = [
     "smallest_receive_snr",
     "smoothing",
     "spectrum",
-    "table",
     "threshold_cohort",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 from zofed import checks, ledger
 from zofed.ledger import Costs
 
-__all__ = ["Complexity", "cheaper_effective_rank", "table"]
+__all__ = ["Complexity", "cheaper_effective_rank", "complexity_table"]
 
 
 class Complexity(NamedTuple):
@@ -30,7 +30,7 @@ class Complexity(NamedTuple):
         return self.uplink_bytes + self.downlink_bytes
 
 
-def table(
+def complexity_table(
     dim: int,
     num_clients: int,
     cohort_size: int,
@@ -64,7 +64,7 @@ def table(
         ValueError: a number is out of range.
 
     Example:
-        >>> rows = table(10**6, 100, 10, 1, 10, accuracy=0.1, effective_rank=50.0)
+        >>> rows = complexity_table(10**6, 100, 10, 1, 10, accuracy=0.1, effective_rank=50.0)
         >>> rows["fedavg"], rows["decomfl_low_rank"]
         (Complexity(rounds=10, uplink_bytes=400000000, downlink_bytes=400000000),
          Complexity(rounds=50, uplink_bytes=20000, downlink_bytes=400000))
