@@ -105,9 +105,11 @@ def test_a_spectrum_in_words_and_as_a_figure(tmp_path: Path) -> None:
     assert words.startswith("x: ||H|| 10, mass at zero 0.9850 ± 0.0050, effective rank 15.")
     drawing = decomfl_fig5_left._draw({"x": found, "y": found}, decomfl_fig5_left.EXTENTS[2], points.Size(1, 2))
     assert points.save_figure(tmp_path / "x.png", drawing).stat().st_size > 10_000
-    kept = [decomfl_fig5_left._kept(tmp_path / "s.npz", lambda: found) for _ in range(2)]
-    np.testing.assert_array_equal(kept[1].nodes, nodes)
-    assert kept[1].dim == 1000
+    np.savez(tmp_path / "s.npz", nodes=nodes, weights=found.weights, dim=1000, label="some network")
+    unused: Any = None  # the file is there: nothing is loaded, trained or measured
+    label, kept = decomfl_fig5_left._kept(tmp_path / "s.npz", unused, unused, unused)
+    assert (label, kept.dim) == ("some network", 1000)
+    np.testing.assert_array_equal(kept.nodes, nodes)
 
 
 def test_missing_data_touches_nothing(
