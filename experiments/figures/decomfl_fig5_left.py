@@ -233,7 +233,7 @@ def _words(label: str, found: Spectrum) -> str:
 
 
 def _draw(spectra: dict[str, Spectrum], extent: Extent, size: Size) -> Figure:
-    figure = Figure(figsize=(3.6 * len(spectra), 3.8), layout="constrained")
+    figure = Figure(figsize=(4.4 * len(spectra), 3.8), layout="constrained")
     panels = figure.subplots(1, len(spectra), sharey=True)
     for number, (panel, (label, found)) in enumerate(zip(panels, spectra.items(), strict=True)):
         low, high = found.nodes.min(), found.nodes.max()

@@ -172,9 +172,9 @@ def measure(config: Config, num_seeds: int) -> Records:
     return records
 
 
-def save_figure(path: Path, drawing: Figure) -> Path:
+def save_figure(path: Path, drawing: Figure, dpi: int = 110) -> Path:
     """Writes a PNG, atomically."""
-    options: dict[str, Any] = {"dpi": 110, "metadata": {"Software": None}}
+    options: dict[str, Any] = {"dpi": dpi, "metadata": {"Software": None}}
     with replacing(path) as beside:
         drawing.savefig(beside, **options)
     return path

@@ -238,7 +238,7 @@ def finish(size: Size, results: Results, directory: Path) -> list[Observation]:
     panels.append(Panel("smoothing", "smoothing µ", measured, np.array(SMOOTHINGS), laws))
     for panel in panels:
         save_figure(directory / f"rates_{panel.name}.png", draw(panel))
-    save_figure(directory / "rates.png", draw_all(panels))
+    save_figure(directory / "rates.png", draw_all(panels), dpi=80)
     write_rows(directory / "rates.csv", rows)
     return [_observation(panel, law) for panel in panels for law in panel.laws]
 
