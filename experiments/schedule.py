@@ -45,7 +45,8 @@ def check(config: Config) -> None:
                 f"schedule.rounds={rounds}: algorithm.num_directions changes at round {phase.first}; "
                 f"allowed: multiples of eval_every={config.eval_every}, since each phase is a program of its own"
             )
-    if later and config.aggregation.error_feedback:
+    # FedZO sends its model's update, of which what is kept fits any phase.
+    if later and config.aggregation.error_feedback and config.algorithm.name != "fedzo":
         raise ValueError(
             "schedule.num_directions_factors with aggregation.error_feedback=True; allowed: False, since what is kept "
             "of a phase's scalars does not fit the next one's"

@@ -11,10 +11,12 @@ import pytest
 from tests import tiny
 from zofed import aggregation, cohorts, rng, simulate
 from zofed.algorithms import baffle, decomfl, mezo
-from zofed.base import State
+from zofed.base import ClientData, State
 from zofed.batches import replacement
 from zofed.directions import gaussian, private
 from zofed.estimators import central, forward, jvp, signed
+from zofed.models.cnn import fashion_cnn
+from zofed.sequential import one_model_at_a_time
 
 STEPS, DIRECTIONS, SMOOTHING = 3, 4, 0.05
 DATA = tiny.client_data()
@@ -245,3 +247,25 @@ def test_baffle_descends_with_its_own_optimiser() -> None:
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         algorithm(**settings)
+
+
+@pytest.mark.slow
+def test_many_directions_of_a_large_model_fit() -> None:
+    """The Fashion CNN with 200 directions and 10 clients in a round: memory of a few models per client, whatever P."""
+    model, images = fashion_cnn(), {"image": np.zeros((20, 28, 28), np.float32), "label": np.zeros(20, np.int32)}
+    data = ClientData.from_partition(images, list(np.arange(20).reshape(10, 2)))
+
+    def loss(params: Any, batch: Any) -> jax.Array:
+        return jax.nn.logsumexp(model.apply(params, batch["image"]), axis=-1)
+
+    def temporaries(num_directions: int) -> int:
+        built = decomfl(one_model_at_a_time(loss), 1e-3, 1e-3, 5, num_directions, 32, direction_chunk=1)
+        state = built.init(model.init(jax.random.key(0)), 10)
+        play = jax.jit(lambda state, data: simulate(rng.seed_key(0), built, state, data, 1)[0])
+        analysis = play.lower(state, data).compile().memory_analysis()
+        assert analysis is not None
+        return analysis.temp_size_in_bytes
+
+    few, many = temporaries(5), temporaries(200)
+    assert many - few < 2**20
+    assert many < 0.5 * 2**30

@@ -18,7 +18,7 @@ from zofed.models import pretrained
 from zofed.models.carlini import CarliniCNN, carlini_cnn, fold_batch_norm
 from zofed.models.classifier import Classifier
 from zofed.models.cnn import fashion_cnn, lenet, mnist_cnn
-from zofed.models.convolution import convolve, convolve_and_pool, in_blocks, max_pool
+from zofed.models.convolution import convolve, convolve_and_pool, images_in_turn, max_pool
 from zofed.models.pretrained import resnet8_cifar10
 from zofed.models.resnet import resnet8
 
@@ -184,8 +184,8 @@ def test_blocks_of_images() -> None:
         return jnp.max(convolve_and_pool(images[..., None], kernel, 1), axis=(1, 2))
 
     images = jnp.asarray(np.random.default_rng(0).standard_normal((37, 8, 8)), jnp.float32)
-    np.testing.assert_allclose(in_blocks(apply, images), apply(images), rtol=1e-6)
-    compiled = jax.jit(lambda images: in_blocks(apply, images)).lower(jnp.zeros((1600, 8, 8))).compile()
+    np.testing.assert_allclose(images_in_turn(apply, images), apply(images), rtol=1e-6)
+    compiled = jax.jit(lambda images: images_in_turn(apply, images)).lower(jnp.zeros((1600, 8, 8))).compile()
     analysis = compiled.memory_analysis()
     assert analysis is not None
     assert analysis.temp_size_in_bytes < 1600 * 8 * 8 * 4

@@ -298,7 +298,7 @@ def _write(figure: Figure, size: Size, directory: Path, curves: Curves) -> None:
     seeds = f"lines: mean of {size.num_seeds} seeds, bands: minimum to maximum"
     changes = ", ".join(f"{name} = {value}" for name, value in size.changes.items())
     changed = f" Changed at this size: {changes}." if changes else ""
-    caption = f"{figure.caption} {size.num_rounds} rounds (the paper gives no number); {seeds}.{changed}"
+    caption = f"{figure.caption} {size.num_rounds} rounds; {seeds}.{changed}"
     looks = {curve.label: curve.look for curve in figure.curves}
     drawing = draw(figure.title, caption, curves, looks, figure.reference, figure.panels)
     options: dict[str, Any] = {"dpi": 150, "metadata": {"Software": None}}

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from zofed.models.convolution import convolve, convolve_and_pool, in_blocks
+from zofed.models.convolution import convolve, convolve_and_pool, images_in_turn
 
 __all__ = ["Classifier", "Conv", "ConvAndPool", "classifier"]
 
@@ -85,7 +85,7 @@ def classifier(module: nn.Module, image_shape: tuple[int, ...]) -> Classifier:
     def apply(params: Any, image: jax.Array) -> Any:
         dtype = jax.tree.leaves(params)[0].dtype
         batch = image.reshape(-1, *with_channels).astype(dtype)
-        return in_blocks(lambda block: module.apply({"params": params}, block), batch)
+        return images_in_turn(lambda block: module.apply({"params": params}, block), batch)
 
     return Classifier(init, apply, image_shape)
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["IMAGES_AT_ONCE", "convolve", "convolve_and_pool", "in_blocks", "max_pool"]
+__all__ = ["IMAGES_AT_ONCE", "convolve", "convolve_and_pool", "images_in_turn", "max_pool"]
 
 IMAGES_AT_ONCE = 16
 """Images that a network on a CPU works on at once: their activations stay in the cache of a core."""
@@ -122,7 +122,7 @@ def _pooled_product(padded: jax.Array, kernel: jax.Array) -> jax.Array:
     return jnp.max(product.reshape(batch, rows, columns, 4, features), axis=3)
 
 
-def in_blocks(apply: Callable[[jax.Array], Any], images: jax.Array) -> Any:
+def images_in_turn(apply: Callable[[jax.Array], Any], images: jax.Array) -> Any:
     """`apply(images)`, a function of each image alone: on a CPU of `IMAGES_AT_ONCE` after one another."""
     if jax.default_backend() != "cpu" or images.shape[0] <= IMAGES_AT_ONCE:
         return apply(images)
