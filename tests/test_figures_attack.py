@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from experiments import sweeps
+from experiments import sweeps, workdir
 from experiments.figures import common
 from experiments.figures.attacks import DZOPA, ZONE_S
 from experiments.figures.common import Figure, Size
@@ -139,6 +139,18 @@ def test_curves_have_the_paper_s_settings(name: str) -> None:
         wanted = PAPER | SETTINGS[name][part.label]
         assert {setting: flat[setting] for setting in wanted} == wanted
     assert figure(name).sizes["full"].num_rounds == (100 if name == "fedzo_fig1c" else 300)
+
+
+def test_a_size_with_changes_is_resumed_and_another_is_not(tmp_path: Path) -> None:
+    def claim(size: Size, resume: bool) -> list[str]:
+        description = {"config": {"figure": "x", **common._described(size)}, "sweep": {}, "versions": {}}
+        return workdir.claim(tmp_path, description, resume)
+
+    size = figure("fedzo_fig1b").sizes["cpu"]
+    claim(size, False)
+    assert claim(size, True) == []
+    with pytest.raises(ValueError, match=r"changes is \['algorithm.batch_size=5'"):
+        claim(size._replace(changes={"algorithm.batch_size": 6}), True)
 
 
 @pytest.mark.slow

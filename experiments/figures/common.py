@@ -220,7 +220,7 @@ def sized(study: Study, size: Size) -> Study:
 
 
 def _described(size: Size) -> dict[str, Any]:
-    changes = {name: list(value) if isinstance(value, tuple) else value for name, value in size.changes.items()}
+    changes = [f"{name}={value}" for name, value in size.changes.items()]
     return {**size._replace(changes={})._asdict(), **({"changes": changes} if changes else {})}
 
 
