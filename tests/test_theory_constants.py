@@ -88,7 +88,7 @@ def test_products_with_the_hessian_of_a_pytree_in_any_chunks() -> None:
     assert float(theory.gradient_norm(loss, clients, params)) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("ripple", [0.0, 0.5])
+@pytest.mark.parametrize("ripple", [0.5, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_constants_of_the_quadratic(ripple: float) -> None:
     task = tasks.quadratic(8, 4, 6, condition=10.0, heterogeneity=0.7, noise=0.4, ripple=ripple)
     known = closed_forms.quadratic(task.data.clients, tasks.eigenvalues(8), ripple=ripple)
