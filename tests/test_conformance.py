@@ -291,7 +291,7 @@ def test_chunks_of_clients(name: str, chunk: int) -> None:
 
 
 @every_row
-@pytest.mark.parametrize("num_devices", [1, 2, 4])
+@pytest.mark.parametrize("num_devices", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 4))])
 def test_devices(name: str, num_devices: int) -> None:
     """Up to the order of additions, and what of it finite differences enlarge."""
     mesh = Mesh(np.array(jax.devices()[:num_devices]), ("clients",))
