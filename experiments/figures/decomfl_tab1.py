@@ -19,7 +19,7 @@ from experiments.figures.points import Point, PointsFigure, Results, Size, comma
 from experiments.metrics import Records
 from experiments.settings import Config, quadratics, study
 from zofed.ledger import Traffic
-from zofed.theory import table
+from zofed.theory import complexity_table
 
 DIM, CLIENTS, COHORT, STEPS, DIRECTIONS, BITS = 28_938, 100, 10, 2, 5, 8
 CHANGES = {"fedavg": {}, "fedzo": {}, "fedcom": {"aggregation.bits": BITS}, "decomfl": {}}
@@ -84,7 +84,7 @@ def row(size: Size, results: Results, rates: Any, name: str) -> dict[str, Any]:
 
 
 def finish(size: Size, results: Results, directory: Path) -> list[Observation]:
-    rates = table(DIM, CLIENTS, COHORT, STEPS, DIRECTIONS, ACCURACY, EFFECTIVE_RANK, BITS / 32)
+    rates = complexity_table(DIM, CLIENTS, COHORT, STEPS, DIRECTIONS, ACCURACY, EFFECTIVE_RANK, BITS / 32)
     rows = [row(size, results, rates, name) for name in CHANGES]
     write_rows(directory / "table.csv", rows)
     by_name = {own["algorithm"]: own for own in rows}
