@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments import build, checkpoint, queries, schedule
+from experiments import build, checkpoint, queries, schedule, shared_directions
 from experiments.checkpoint import Checkpoint
 from experiments.history import Histories
 from experiments.metrics import Records, append
@@ -75,7 +75,9 @@ def chunks(config: Config, task: Task) -> Chunks:
         directions = max(1, min(config.algorithm.num_directions, FLOATS_AT_ONCE // dim))
         clients = min(config.num_clients, -(-FLOATS_AT_ONCE // (directions * dim)))
         if isinstance(task.loss, OneModelAtATime):
-            clients = 1 if config.algorithm.name == "fedavg" else None
+            # All at once would play the absent ones of a varying cohort, too.
+            varying = config.participation == "gain_threshold" and config.algorithm.name not in shared_directions.NAMES
+            clients = 1 if config.algorithm.name == "fedavg" or varying else None
         usual = Chunks(1, clients, directions)
     settings = config.execution
     chosen = Chunks(settings.cell_chunk, settings.client_chunk, settings.direction_chunk)

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import attack_tasks, build
+from experiments import attack_tasks, build, execution
 from experiments.configs import fedzo_cifar_attack
+from zofed import tasks
 from zofed.attack import SCORES, adversarial, attack, distortion
 from zofed.data import Dataset
+from zofed.sequential import one_model_at_a_time
 from zofed.tasks import Task
 
 SHAPE, CLASSES, CLIENTS = (4, 3, 3), 5, 3
@@ -142,3 +144,13 @@ def test_clients_of_the_authors_code_share_images() -> None:
     assert [len(own) for own in parts] == sizes
     assert all(len(np.unique(own)) == len(own) for own in parts)
     assert len(np.unique(np.concatenate(parts))) < 500
+
+
+def test_clients_that_are_absent_from_a_varying_cohort_are_not_played() -> None:
+    """On a CPU, models are evaluated one after another: a block of all clients would evaluate the absent ones, too."""
+    config = fedzo_cifar_attack.get_config()
+    whole = tasks.quadratic(dim=3072)
+    task = whole._replace(loss=one_model_at_a_time(whole.loss))
+    assert execution.chunks(config, task).clients is None
+    config.participation = "gain_threshold"
+    assert execution.chunks(config, task).clients == 1
