@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -133,17 +133,32 @@ def setting_of(config: Config, task: Task, learning_rate: Any, num_rounds: Any) 
     )
 
 
-def initial_model(config: Config, task: Task) -> Any:
-    """The model that the config's own seed starts from."""
-    return sweep.initial_params(task.init, jnp.uint32(config.seed))
+def initial_model(config: Config, task: Task, seeds: Sequence[int] = ()) -> Any:
+    """The model that the seeds start from; of the largest loss, where they start from several.
+
+    Args:
+        config: its own seed is that of no seeds.
+        task: whose model it is.
+        seeds: that are played.
+    """
+
+    def start(seed: jax.Array) -> Any:
+        return sweep.initial_params(task.init, seed)
+
+    numbers = jnp.asarray(seeds or (config.seed,), jnp.uint32)
+    if len(numbers) == 1:
+        return start(numbers[0])
+    losses = jax.jit(lambda numbers: jax.lax.map(lambda seed: task.loss_value(start(seed)), numbers))(numbers)
+    return start(numbers[jnp.argmax(losses)])
 
 
-def constants_of(config: Config, task: Task) -> Known:
+def constants_of(config: Config, task: Task, seeds: Sequence[int] = ()) -> Known:
     """The task's constants: in closed form for quadratics, otherwise estimated along gradient descent on f.
 
-    An estimate is a lower one: it sees some points only.
+    An estimate is a lower one: it sees some points only, and L of clients rather than of samples. The gap is the largest
+    of the seeds': see `initial_model`.
     """
-    start = initial_model(config, task)
+    start = initial_model(config, task, seeds)
     if config.data.name == "quadratic":
         spectrum = tasks.eigenvalues(config.data.dim, config.data.condition, config.data.effective_rank)
         of = functools.partial(closed_forms.quadratic, task.data.clients, spectrum, start, config.data.ripple)
@@ -159,7 +174,9 @@ def constants_of(config: Config, task: Task) -> Known:
         step = jnp.float32(1 / first.smoothness)
         points.append(jax.tree.map(lambda x, g, step=step: x - step * g, points[-1], slope(points[-1])))
     found = estimate(points)
-    return Known(found, found, f"estimated at {DESCENT_POINTS} points of gradient descent, so from below; f_* = 0")
+    return Known(
+        found, found, f"estimated at {DESCENT_POINTS} points of descent: lower bounds, L that of clients; f_* = 0"
+    )
 
 
 def as_numbers(constants: Constants) -> dict[str, float]:

@@ -109,11 +109,12 @@ def validate(
     build.check(config)
     bounds = bounds_of(config)
     task = build.task_of(config)
-    known = constants_of(config, task)
+    played = range(config.seed, config.seed + seeds)
+    known = constants_of(config, task, played)
     text = learning_rates or str(_usual_rates(config, task, known, bounds[0]))
-    axes = [f"algorithm.learning_rate={text}", f"seed=range({config.seed},{config.seed + seeds})"]
+    axes = [f"algorithm.learning_rate={text}", f"seed=range({played.start},{played.stop})"]
     rates = [float(rate) for rate in sweeps.parse(axes, config).axes[0].values]
-    for warning in _warnings(config, task, known, bounds, rates):
+    for warning in _warnings(config, task, known, bounds, rates, played):
         print(f"warning: {warning}", file=sys.stderr)
     code = run_study(config, axes, directory, resume, show_progress, command)
     if code:
@@ -139,7 +140,12 @@ def _constants(known: Known, covering: Covering) -> theory.Constants:
 
 
 def _warnings(
-    config: Config, task: Task, known: Known, bounds: Sequence[Covering], rates: Sequence[float]
+    config: Config,
+    task: Task,
+    known: Known,
+    bounds: Sequence[Covering],
+    rates: Sequence[float],
+    seeds: Sequence[int],
 ) -> list[str]:
     found = []
     for covering in bounds:
@@ -155,12 +161,16 @@ def _warnings(
         return found
     # A difference along a vector of norm r is one along a unit vector with r times the smoothing.
     norm = 1.0 if config.algorithm.directions == "sphere" else math.sqrt(build.dimension_of(task))
-    loss = float(task.loss_value(initial_model(config, task)))
-    balance = float(theory.balancing_smoothing(loss, known.mean.smoothness)) / norm
+    loss = float(task.loss_value(initial_model(config, task, seeds)))
+    central = config.algorithm.estimator == "central"
+    # Round-off is divided by twice the smoothing there.
+    balance = float(theory.balancing_smoothing(loss / 2 if central else loss, known.mean.smoothness)) / norm
     if config.algorithm.smoothing < balance:
+        error = "what the bound's smoothing term allows for (their own, of third derivatives, is not known)"
         found.append(
-            f"algorithm.smoothing={config.algorithm.smoothing:.3g}: at the start float32 round-off of the finite "
-            f"differences exceeds their smoothing error; both are as large at {balance:.3g}"
+            f"algorithm.smoothing={config.algorithm.smoothing:.3g}: at the start float32 round-off of the "
+            f"{config.algorithm.estimator} differences exceeds {error if central else 'their smoothing error'}; both "
+            f"are as large at {balance:.3g}"
         )
     return found
 
@@ -183,7 +193,7 @@ def _write(
         constants, panels = _constants(known, covering), []
         for rate, measured in zip(rates.tolist(), means, strict=True):
             bound = covering.of(constants, setting_of(config, task, rate, rounds))
-            rows.append(_row(covering, rate, measured[:, -1], bound))
+            rows.append(_row(covering, rate, measured[:, -1], bound) | {"constants": known.source})
             panels.append(Panel(rate, rounds, measured, bound))
         shown = [panels[place] for place in np.unique(np.linspace(0, len(panels) - 1, MAX_PANELS).round().astype(int))]
         caption = f"{len(norms[0])} seeds; constants {known.source}"

@@ -254,6 +254,10 @@ def traced_fraction() -> Any:
             lambda: compressed(aggregation.aircomp(0.0), top_k(0.1), quantize(8)),
             "aggregation.name='aircomp' with aggregation.bits=8",
         ),
+        (
+            lambda: compressed(aggregation.majority(), quantize(1), top_k(0.5), error_feedback=True),
+            "aggregation.name='majority' with aggregation.fraction=0.5: an entry that nobody sends",
+        ),
     ],
 )
 def test_what_has_no_meaning_is_refused(make: Any, message: str) -> None:

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
@@ -13,7 +15,7 @@ from matplotlib.image import imread
 from experiments import bounds_of, build, validate
 from experiments.configs import decomfl_digits, quadratic
 from experiments.sweeps import apply
-from zofed import tasks, theory
+from zofed import sweep, tasks, theory
 
 pytestmark = [
     pytest.mark.usefixtures("compilation_cache"),
@@ -121,6 +123,40 @@ def test_constants_of_a_task_that_is_not_synthetic() -> None:
     assert (known.mean.gradient_growth, known.mean.dissimilarity_growth) == (1.0, 0.0)
     assert known.mean.gap == pytest.approx(np.log(10), rel=1e-4)  # from zero weights
     assert 0.1 < known.mean.smoothness < 100
+
+
+def test_the_gap_is_the_largest_of_the_seeds() -> None:
+    config = quadratic.get_config()
+    config.data.dim = 4
+    task = build.task_of(config)
+
+    def start(key: jax.Array) -> jax.Array:
+        return 10 * jax.random.normal(key, (4,))
+
+    task = task._replace(init=start)
+    seeds = range(3, 8)
+    starts = [sweep.initial_params(start, jnp.uint32(seed)) for seed in seeds]
+    losses = [float(task.loss_value(x)) for x in starts]
+    assert len(set(losses)) == len(losses)
+    worst = bounds_of.initial_model(config, task, seeds)
+    np.testing.assert_array_equal(worst, starts[int(np.argmax(losses))])
+    eigenvalues = tasks.eigenvalues(4, config.data.condition)
+    gaps = [theory.closed_forms.quadratic(task.data.clients, eigenvalues, x).gap for x in starts]
+    assert bounds_of.constants_of(config, task, seeds).mean.gap == pytest.approx(max(gaps), rel=1e-6)
+
+
+def test_what_round_off_is_held_against_with_central_differences() -> None:
+    config = quadratic.get_config()
+    config.algorithm.smoothing = 1e-6
+    task = build.task_of(config)
+    known, balances = bounds_of.constants_of(config, task), []
+    for estimator, words in (("forward", "their smoothing error"), ("central", "of third derivatives, is not known")):
+        config.algorithm.estimator = estimator
+        (warning,) = validate._warnings(config, task, known, [], [], range(2))
+        assert f"{estimator} differences" in warning
+        assert words in warning
+        balances.append(float(warning.split()[-1]))
+    assert balances[0] / balances[1] == pytest.approx(np.sqrt(2), rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -281,8 +281,8 @@ def test_prescriptions() -> None:
     assert rate.value == pytest.approx(math.sqrt(40 / (4 * 30 * 5 * 10**4)))
     assert rate.learning_rate == pytest.approx(math.sqrt(4 * 30 / (40 * 5 * 10**4)))
     assert theory.largest_local_steps(s) == pytest.approx(min(40 / 24 * 10 ** (4 / 3), 40 / 6))
-    everyone = s._replace(cohort_size=8, dim=4)
-    assert theory.largest_local_steps(everyone) == pytest.approx(min(4 / 48 * 10 ** (4 / 3), 4e4 / 6 / 512, 4e4 / 48))
+    everyone = s._replace(cohort_size=8, dim=6)
+    assert theory.largest_local_steps(everyone) == pytest.approx(min(6 / 48 * 10 ** (4 / 3), 6e4 / 6 / 512, 6e4 / 48))
     counted = lambda count: s._replace(num_directions=count)  # noqa: E731
     found = jax.jit(lambda count: (theory.largest_local_steps(counted(count)), theory.rate(counted(count))))(6.0)
     assert float(found[0]) == pytest.approx(float(theory.largest_local_steps(s)), rel=1e-5)
@@ -349,3 +349,9 @@ def test_what_a_bound_does_not_cover() -> None:
         theory.threshold_cohort(5, 0.0)
     with pytest.raises(ValueError, match=r"factor=1\.0"):
         theory.smallest_receive_snr(c, s, factor=1.0)
+    many = s._replace(num_directions=4, batch_size=3)
+    assert theory.rate(many).learning_rate > 0
+    with pytest.raises(ValueError, match=r"batch_size \* num_directions=12; allowed: at most dim=10"):
+        theory.rate(many, per_sample=True)
+    with pytest.raises(ValueError, match="num_directions=11; allowed: at most dim=10"):
+        theory.largest_local_steps(s._replace(num_directions=11))

@@ -15,7 +15,11 @@ from experiments.figures import claims, decomfl_fig5_left, decomfl_fig5_right, p
 from experiments.figures.points import PointsFigure, Results
 from zofed.theory import Spectrum
 
-FIGURES = [module.FIGURE for module in (claims, decomfl_fig5_right, rates)]
+FIGURES = [
+    claims.FIGURE,
+    pytest.param(decomfl_fig5_right.FIGURE, marks=pytest.mark.slow),
+    pytest.param(rates.FIGURE, marks=pytest.mark.slow),
+]
 
 
 def decaying(rate: float, num_rounds: int, start: float = 1.0, every: int = 1) -> dict[str, np.ndarray]:
@@ -54,6 +58,7 @@ def test_rounds_that_grow_with_the_dimension_or_not(tmp_path: Path) -> None:
     assert seen(figure.FIGURE, results(0.03, 0.5), tmp_path) == [False, False]
 
 
+@pytest.mark.slow
 def test_claims_in_made_up_records(tmp_path: Path) -> None:
     def results(shared: float, own: float, measured: float) -> dict[str, Any]:
         made = {}
@@ -81,6 +86,7 @@ def test_the_expected_factor_is_that_of_a_step() -> None:
     assert abs(found.mean() - expected) < 4 * found.std() / np.sqrt(len(found))
 
 
+@pytest.mark.slow
 def test_a_convolution_as_a_product_is_that_of_flax() -> None:
     class Layers(nn.Module):
         @nn.compact

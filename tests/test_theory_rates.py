@@ -43,6 +43,7 @@ def test_what_has_no_exponent(x: Any, y: Any, message: str) -> None:
         fit_exponent(x, y)
 
 
+@pytest.mark.slow
 def test_differences_have_the_exponents_of_their_smoothing() -> None:
     errors = rates.difference_errors((0.1, 0.4), num_seeds=3, num_directions=32)
     for name, expected in (("forward", 1.0), ("central", 2.0)):
@@ -50,6 +51,7 @@ def test_differences_have_the_exponents_of_their_smoothing() -> None:
         assert fit_exponent([0.1, 0.4], errors[name]).value == pytest.approx(expected, abs=0.05)
 
 
+@pytest.mark.slow
 def test_points_of_the_rates_are_within_the_bounds_conditions() -> None:
     size = rates.FIGURE.sizes["cpu"]
     for rate in rates.RATES:

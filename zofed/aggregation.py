@@ -29,6 +29,7 @@ class Aggregation(NamedTuple):
         receive: `(keys, total, count, cohort) -> (aggregate, link)`, at the server. `count` is the float32 number of
             messages in the total, at least 1; `link` is a NamedTuple of scalars for RoundInfo, or `()`.
         needs_gain: whether the cohort must come with channel gains.
+        reads_zeros: whether an entry of 0 says something, so that one that is not sent cannot be told from it.
     """
 
     init: Callable[[Any], Any]
@@ -37,6 +38,7 @@ class Aggregation(NamedTuple):
     merge: Callable[[Any, Any], Any]
     receive: Callable[[RoundKeys, Any, jax.Array, Cohort], tuple[Any, Any]]
     needs_gain: bool = False
+    reads_zeros: bool = False
 
 
 def no_memory(payload: Any) -> Any:
@@ -74,7 +76,7 @@ def majority() -> Aggregation:
         del keys, count, cohort
         return jax.tree.map(lambda leaf: jnp.where(leaf < 0, -jnp.ones_like(leaf), jnp.ones_like(leaf)), total), ()
 
-    return Aggregation(no_memory, send_as_is, lambda message, gain: message, add, receive)
+    return Aggregation(no_memory, send_as_is, lambda message, gain: message, add, receive, reads_zeros=True)
 
 
 def check_gain(aggregation: Aggregation, sample_cohort: Callable[[RoundKeys, int], Cohort]) -> None:

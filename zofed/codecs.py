@@ -34,10 +34,12 @@ class Codec(NamedTuple):
         encode: `(key, values, kept) -> (values, kept)`: the values that the server decodes, float32 or wider, and which
             of them are sent (bool); those that are not are 0. `key` is the codec's own, of the round and the client.
         not_over_the_air: why a link that adds up analog signals cannot carry it; empty if it can.
+        leaves_out: the setting by which it does not send some entries; empty if it sends all.
     """
 
     encode: Callable[[jax.Array, Any, Any], tuple[Any, Any]]
     not_over_the_air: str = ""
+    leaves_out: str = ""
 
 
 def compressed(link: Aggregation, *codecs: Codec, error_feedback: bool = False) -> Aggregation:
@@ -70,6 +72,11 @@ def compressed(link: Aggregation, *codecs: Codec, error_feedback: bool = False) 
     for codec in codecs:
         if link.needs_gain and codec.not_over_the_air:
             raise ValueError(f"aggregation.name='aircomp' with {codec.not_over_the_air}")
+        if link.reads_zeros and codec.leaves_out:
+            raise ValueError(
+                f"aggregation.name='majority' with {codec.leaves_out}: an entry that nobody sends is a tie, which it "
+                "reads as 1; allowed: aggregation.fraction=1"
+            )
 
     def init(payload: Any) -> Any:
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide(leaf.dtype)), payload)
@@ -179,4 +186,4 @@ def top_k(fraction: float) -> Codec:
         kept = jax.tree.map(jnp.logical_and, kept, jax.tree.unflatten(structure, parts))
         return jax.tree.map(lambda leaf, own: jnp.where(own, leaf, 0.0), values, kept), kept
 
-    return Codec(encode)
+    return Codec(encode, leaves_out=f"aggregation.fraction={fraction}" if fraction < 1 else "")

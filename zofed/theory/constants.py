@@ -1,7 +1,7 @@
 """A task's constants as a run sees them: smoothness, gradient noise and dissimilarity along a trajectory.
 
-What is measured at some points is a lower estimate of what the assumptions ask for everywhere. Tasks whose constants
-are known are in `closed_forms`.
+What is measured at some points is a lower estimate of what the assumptions ask for everywhere; L is so for one more
+reason: see `smoothness`. Tasks whose constants are known are in `closed_forms`.
 """
 
 import functools
@@ -14,7 +14,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from zofed.base import ClientData, LossFn, Params, dimension, objective_weights
-from zofed.theory.hessian import hessian_vector, in_chunks, largest_eigenvalue
+from zofed.theory.hessian import Operator, hessian_vector, in_chunks, lanczos, largest_eigenvalue, over_chunks
 from zofed.theory.problem import Constants
 
 __all__ = ["Envelope", "GradientMoments", "effective_rank", "envelope", "estimate", "gradient_moments", "smoothness"]
@@ -104,6 +104,9 @@ def smoothness(
 ) -> jax.Array:
     """The largest of the absolute eigenvalues of all clients' Hessians at one point: L of every f_i there.
 
+    The bounds ask for L of every sample's F_i(., xi), which is at least as large: a client's Hessian is the mean of its
+    samples'. So this is a lower bound of their L, also at the point itself.
+
     Args:
         loss_fn: per-example losses, twice differentiable.
         clients: their data.
@@ -125,11 +128,33 @@ def smoothness(
     return jnp.max(jax.lax.map(of, jnp.arange(clients.num_clients)))
 
 
-def effective_rank(operator: Any, dim: int, key: jax.Array, num_probes: int = 30, num_steps: int = 30) -> jax.Array:
-    """tr(H) / ||H||: Hutchinson's estimate of the trace over Lanczos' of the norm. `Spectrum` has it with an error."""
-    probes = jax.random.rademacher(key, (num_probes, dim), dtype=jnp.float32)
-    traces = jax.lax.map(lambda probe: jnp.vdot(probe, operator(probe)), probes)
-    return jnp.mean(traces) / largest_eigenvalue(operator, jax.random.fold_in(key, 1), dim, num_steps)
+def effective_rank(
+    operator: Operator, dim: int, key: jax.Array, num_probes: int = 30, num_steps: int = 10
+) -> jax.Array:
+    """tr(|H|) / ||H||, |H| having the absolute eigenvalues: the least kappa that bounds H where it is not convex, too.
+
+    By Lanczos' quadrature from vectors of random signs, which for a positive semidefinite H is Hutchinson's estimate of
+    the trace. `Spectrum` has it with an error.
+
+    Args:
+        operator: jax-traceable, float32[dim] -> float32[dim], symmetric.
+        dim: of the map.
+        key: of the probes.
+        num_probes: random vectors.
+        num_steps: of Lanczos for each, at most dim.
+
+    Example:
+        >>> diagonal = jnp.array([4.0, 1.0, -3.0])
+        >>> round(float(effective_rank(lambda v: diagonal * v, 3, jax.random.key(0))), 4)
+        2.0
+    """
+
+    def rule(probe: jax.Array) -> tuple[jax.Array, jax.Array]:
+        nodes, vectors = jnp.linalg.eigh(lanczos(operator, probe, min(num_steps, dim)).dense())
+        return jnp.sum(jnp.square(vectors[0]) * jnp.abs(nodes)), jnp.max(jnp.abs(nodes))
+
+    means, largest = jax.lax.map(rule, jax.random.rademacher(key, (num_probes, dim), dtype=jnp.float32))
+    return dim * jnp.mean(means) / jnp.max(largest)
 
 
 def estimate(
@@ -143,7 +168,7 @@ def estimate(
     dissimilarity_growth: float | None = None,
 ) -> Constants:
     """The constants that hold at the points of a trajectory, whose first is x^0; noise and dissimilarity are means over
-    the clients.
+    the clients, L is that of the clients' own losses f_i: a lower bound of what the bounds ask for.
 
     Args:
         loss_fn: per-example losses, twice differentiable.
@@ -165,11 +190,12 @@ def estimate(
     def at(params: Params, clients: ClientData) -> tuple[GradientMoments, jax.Array, jax.Array, jax.Array]:
         weights = objective_weights(clients)
         product = hessian_vector(loss_fn, clients.samples, weights, params, chunk)
+        parts = in_chunks(clients.samples, weights, chunk)
         return (
             gradient_moments(loss_fn, clients, params, chunk),
             smoothness(loss_fn, clients, params, key, chunk=chunk),
             effective_rank(product, dimension(params), key),
-            jnp.sum(weights * loss_fn(params, clients.samples)),
+            over_chunks(lambda own, shares: jnp.sum(shares * loss_fn(params, own)), jnp.zeros(()), parts),
         )
 
     points = [jax.device_get(at(params, clients)) for params in trajectory]

@@ -26,6 +26,15 @@ def in_chunks(samples: Any, weights: jax.Array, chunk: int | None) -> tuple[Any,
     return jax.tree.map(lambda leaf: leaf[numbers], samples), jnp.where(inside, weights[numbers], 0.0)
 
 
+def over_chunks(of: Callable[..., Any], start: Any, chunks: tuple[Any, jax.Array]) -> Any:
+    """`start` plus the sum of `of(samples, weights)` over what `in_chunks` gives, one chunk after the other."""
+
+    def add(total: Any, part: tuple[Any, jax.Array]) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, of(*part)), None
+
+    return jax.lax.scan(add, start, chunks)[0]
+
+
 def hessian_vector(
     loss_fn: LossFn, samples: Any, weights: jax.Array, params: Params, chunk: int | None = None
 ) -> Operator:
@@ -47,20 +56,30 @@ def hessian_vector(
     chunks = in_chunks(samples, weights, chunk)
 
     def product(vector: jax.Array) -> jax.Array:
-        def add(total: jax.Array, part: tuple[Any, jax.Array]) -> tuple[jax.Array, None]:
-            own, share = part
-            slope = jax.grad(lambda x: jnp.sum(share * loss_fn(unravel(x), own)))
-            return total + jax.jvp(slope, (flat,), (vector,))[1], None
+        def of(own: Any, shares: jax.Array) -> jax.Array:
+            slope = jax.grad(lambda x: jnp.sum(shares * loss_fn(unravel(x), own)))
+            return jax.jvp(slope, (flat,), (vector,))[1]
 
-        return jax.lax.scan(add, jnp.zeros_like(flat), chunks)[0]
+        return over_chunks(of, jnp.zeros_like(flat), chunks)
 
     return product
 
 
-def gradient_norm(loss_fn: LossFn, clients: ClientData, params: Params) -> jax.Array:
-    """||grad f(x)||^2, exactly: of the mean of the clients' mean losses."""
-    weights = objective_weights(clients)
-    return squared_norm(jax.grad(lambda x: jnp.sum(weights * loss_fn(x, clients.samples)))(params))
+def gradient_norm(loss_fn: LossFn, clients: ClientData, params: Params, chunk: int | None = None) -> jax.Array:
+    """||grad f(x)||^2, exactly: of the mean of the clients' mean losses.
+
+    Args:
+        loss_fn: per-example losses, differentiable.
+        clients: their data.
+        params: where.
+        chunk: samples at once; None takes all.
+    """
+
+    def of(own: Any, shares: jax.Array) -> Any:
+        return jax.grad(lambda x: jnp.sum(shares * loss_fn(x, own)))(params)
+
+    chunks = in_chunks(clients.samples, objective_weights(clients), chunk)
+    return squared_norm(over_chunks(of, jax.tree.map(jnp.zeros_like, params), chunks))
 
 
 class Tridiagonal(NamedTuple):

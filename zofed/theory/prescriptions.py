@@ -45,6 +45,9 @@ def rate(setting: Setting, per_sample: bool = False) -> Rate:
 
     as long as H is at most `largest_local_steps`.
 
+    Raises:
+        ValueError: q > d.
+
     Example:
         >>> rate(Setting(100, 10, 10, 1000, 1, 25, 10, learning_rate=1.0, smoothing=1.0)).learning_rate
         0.0316...
@@ -56,7 +59,12 @@ def rate(setting: Setting, per_sample: bool = False) -> Rate:
 
 
 def _independent(setting: Setting, per_sample: bool) -> Any:
-    return setting.num_directions * (setting.batch_size if per_sample else 1)
+    """q. Beyond d a step's error is that of the gradient, not of the directions, and the orders are others."""
+    number = setting.num_directions * (setting.batch_size if per_sample else 1)
+    if numerics(number, setting.dim) is np and np.any(np.asarray(number) > np.asarray(setting.dim)):
+        name = "batch_size * num_directions" if per_sample else "num_directions"
+        raise ValueError(f"{name}={number}; allowed: at most dim={setting.dim}, as the rate is that of q <= d")
+    return number
 
 
 def largest_local_steps(setting: Setting, per_sample: bool = False) -> Any:
@@ -64,6 +72,9 @@ def largest_local_steps(setting: Setting, per_sample: bool = False) -> Any:
 
     H <= min{ (d / (M q)) T^(1/3), d T / (q M^3), d T / (M q), d / q }, q as in `rate`; the last one, which comes from
     the sampling of clients, falls away where all take part.
+
+    Raises:
+        ValueError: q > d.
     """
     d, M, T, q = setting.dim, setting.cohort_size, setting.num_rounds, _independent(setting, per_sample)
     orders = (d / (M * q) * T ** (1 / 3), d * T / (q * M**3), d * T / (M * q))

@@ -174,7 +174,9 @@ def threshold_cohort(num_clients: int, probability: float, smallest: int = 1) ->
     """Each client takes part with a probability of its own draw: `zofed.cohorts.gain_threshold`.
 
     With h ~ CN(0, E|h|^2) it is exp(-h_min^2 / E|h|^2). Given its size a cohort is uniform, so the bounds for a fixed
-    size hold with expectations over the binomial law of the size, given that it is not 0.
+    size hold with expectations over the binomial law of the size, given that it is not 0. What enters a bound through
+    the variance of the cohort's mean is averaged, E[1/|M_t|] and E[rho]; a condition that must hold in every round, as
+    that on the estimator's second moment, is asked for at the smallest |M_t|.
 
     Args:
         num_clients: N.
