@@ -155,8 +155,8 @@ def initial_model(config: Config, task: Task, seeds: Sequence[int] = ()) -> Any:
 def constants_of(config: Config, task: Task, seeds: Sequence[int] = ()) -> Known:
     """The task's constants: in closed form for quadratics, otherwise estimated along gradient descent on f.
 
-    An estimate is a lower one: it sees some points only, and L of clients rather than of samples. The gap is the largest
-    of the seeds': see `initial_model`.
+    An estimate is a lower one: it sees some points only, and L of clients rather than of samples. The gap is that of
+    the worst seed's start: see `initial_model`.
     """
     start = initial_model(config, task, seeds)
     if config.data.name == "quadratic":
