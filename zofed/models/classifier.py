@@ -29,31 +29,22 @@ class Conv(nn.Module):
 
     @nn.compact
     def __call__(self, image: jax.Array) -> jax.Array:
+        kernel, bias = self._kernel_and_bias(image)
+        return convolve(image, kernel, self.padding) + bias
+
+    def _kernel_and_bias(self, image: jax.Array) -> tuple[jax.Array, jax.Array]:
         shape = (self.size, self.size, image.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        return convolve(image, kernel, self.padding) + bias[None, None, None, :]
+        return kernel, self.param("bias", nn.initializers.zeros, (self.features,))[None, None, None, :]
 
 
-class ConvAndPool(nn.Module):
-    """A convolution with bias, ReLU and a max pool of 2x2; bias and ReLU, being monotone, follow the pool.
-
-    Attributes:
-        features: output channels.
-        size: of the kernel, size x size.
-        padding: zeros on each side.
-    """
-
-    features: int
-    size: int
-    padding: int = 0
+class ConvAndPool(Conv):
+    """A convolution with bias, ReLU and a max pool of 2x2; bias and ReLU, being monotone, follow the pool."""
 
     @nn.compact
     def __call__(self, image: jax.Array) -> jax.Array:
-        shape = (self.size, self.size, image.shape[-1], self.features)
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        return nn.relu(convolve_and_pool(image, kernel, self.padding) + bias[None, None, None, :])
+        kernel, bias = self._kernel_and_bias(image)
+        return nn.relu(convolve_and_pool(image, kernel, self.padding) + bias)
 
 
 class Classifier(NamedTuple):
