@@ -1,7 +1,7 @@
 """Laws of random directions: how one is drawn, and the scale that makes an estimator unbiased."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,16 +52,13 @@ class Directions(NamedTuple):
 
 
 def _draw(key: jax.Array, like: Params, draw: Callable[..., jax.Array]) -> Params:
-    """One draw per leaf from the leaf's own key, materialised: the generator runs once whatever uses the result."""
+    """One draw per leaf from the leaf's own key, stored: the generator runs once whatever uses the result.
 
-    def leaves() -> Params:
-        return jax.tree.map(
-            lambda leaf_key, leaf: draw(leaf_key, leaf.shape, wide(leaf.dtype)),
-            rng.leaf_keys(key, like),
-            like,
-        )
-
-    return rng.materialise(leaves)
+    Each leaf is by itself, so that a program may draw one when it needs it and drop it before the next.
+    """
+    return jax.tree.map(
+        lambda leaf_key, leaf: draw(leaf_key, leaf.shape, wide(leaf.dtype)), rng.leaf_keys(key, like), like
+    )
 
 
 def gaussian() -> Directions:
@@ -69,7 +66,7 @@ def gaussian() -> Directions:
 
     def sample(key: jax.Array, index: jax.Array, like: Params) -> Direction:
         del index
-        return Direction(_draw(key, like, rng.normal), jnp.float32(1))
+        return Direction(_draw(key, like, rng.stored_normal), jnp.float32(1))
 
     return Directions(sample, float)
 
@@ -77,7 +74,7 @@ def gaussian() -> Directions:
 def _sphere(radius: Callable[[int], float]) -> Directions:
     def sample(key: jax.Array, index: jax.Array, like: Params) -> Direction:
         del index
-        raw = _draw(key, like, rng.normal)
+        raw = _draw(key, like, rng.stored_normal)
         return Direction(raw, jnp.float32(radius(dimension(like))) * jax.lax.rsqrt(squared_norm(raw)))
 
     return Directions(sample, lambda dim: radius(dim) ** 2)
@@ -96,9 +93,12 @@ def sphere_sqrt_dim() -> Directions:
 def rademacher() -> Directions:
     """Independent entries +1 and -1, each with probability 1/2 (Spall 1992); cheap to draw."""
 
+    def stored(*arguments: Any) -> jax.Array:
+        return rng.materialise(lambda: rng.rademacher(*arguments))
+
     def sample(key: jax.Array, index: jax.Array, like: Params) -> Direction:
         del index
-        return Direction(_draw(key, like, rng.rademacher), jnp.float32(1))
+        return Direction(_draw(key, like, stored), jnp.float32(1))
 
     return Directions(sample, float)
 

@@ -41,15 +41,14 @@ Estimator = Callable[[Callable[[jax.Array], jax.Array], Params, Any], Estimate]
 
 
 def move(params: Params, direction: Direction, length: jax.Array | float) -> Params:
-    """params + length * direction, in the dtypes of params."""
+    """params + length * direction, in the dtypes of params, leaf by leaf."""
     step = length * direction.factor
 
-    def moved() -> Params:
-        return jax.tree.map(
-            lambda leaf, raw: leaf + (step.astype(raw.dtype) * raw).astype(leaf.dtype), params, direction.raw
-        )
+    def moved(leaf: jax.Array, raw: jax.Array) -> jax.Array:
+        shifted = lambda own: leaf + (step.astype(own.dtype) * own).astype(leaf.dtype)  # noqa: E731
+        return rng.in_place(shifted, raw) if raw.dtype == leaf.dtype else rng.materialise(lambda: shifted(raw))
 
-    return rng.materialise(moved)
+    return jax.tree.map(moved, params, direction.raw)
 
 
 def _over(value: jax.Array, divisor: jax.Array | float) -> jax.Array:

@@ -25,6 +25,7 @@ __all__ = [
     "bits",
     "direction_keys",
     "fold",
+    "in_place",
     "init_key",
     "leaf_keys",
     "materialise",
@@ -33,12 +34,16 @@ __all__ = [
     "rademacher",
     "round_keys",
     "seed_key",
+    "stored_normal",
     "threefry2x32",
     "uniform",
 ]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
+
+BLOCK = 2**14
+"""Entries that a large stored draw makes at once on a CPU: they stay in the cache of a core."""
 
 
 def threefry2x32(key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -188,33 +193,37 @@ def _use_jax_random() -> bool:
 
 def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """uint32 random bits, equal to `jax.random.bits(key, shape)`."""
-    if _use_jax_random() or math.prod(shape) == 0:
+    size = math.prod(shape)
+    if _use_jax_random() or size == 0:
         return jax.random.bits(key, shape)
-    x0, x1 = threefry2x32(_words(key), _counters(shape))
+    if size > 2**32:
+        raise ValueError(f"shape {shape} has {size} entries; a draw has at most 2^32: draw the leaf in slices")
+    return _bits_from(key, np.uint32(0), size).reshape(shape)
+
+
+def _bits_from(key: jax.Array, start: Any, size: int) -> jax.Array:
+    """The bits numbered start .. start + size - 1 of a draw: `jax.random` counts its entries, high word and low."""
+    words = jax.random.key_data(key)
+    counter = jnp.zeros(size, jnp.uint32), start + lax.iota(jnp.uint32, size)
+    x0, x1 = threefry2x32((words[0], words[1]), counter)
     return x0 ^ x1
 
 
-def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    words = jax.random.key_data(key)
-    return words[0], words[1]
-
-
-def _counters(shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-    """High and low words of the flat index, as `jax.random` counts."""
-    size = math.prod(shape)
-    if size > 2**32:
-        raise ValueError(f"shape {shape} has {size} entries; a draw has at most 2^32: draw the leaf in slices")
-    flat = lax.iota(jnp.uint32, size)
-    return jnp.zeros(shape, jnp.uint32), flat.reshape(shape)
-
-
-def uniform(key: jax.Array, shape: tuple[int, ...] = (), minval: float = 0.0, maxval: float = 1.0) -> jax.Array:
-    """float32 uniform on [minval, maxval), equal to `jax.random.uniform(key, shape)`."""
-    random_bits = bits(key, shape)
+def _uniform_of(random_bits: jax.Array, minval: float, maxval: float) -> jax.Array:
     mantissa = (random_bits >> np.uint32(9)) | np.float32(1).view(np.uint32)
     floats = lax.bitcast_convert_type(mantissa, jnp.float32) - np.float32(1)
     low, high = np.float32(minval), np.float32(maxval)
     return jnp.maximum(low, floats * (high - low) + low)
+
+
+def _normal_of(random_bits: jax.Array) -> jax.Array:
+    low = float(np.nextafter(np.float32(-1), np.float32(0)))
+    return np.float32(np.sqrt(2)) * lax.erf_inv(_uniform_of(random_bits, low, 1.0))
+
+
+def uniform(key: jax.Array, shape: tuple[int, ...] = (), minval: float = 0.0, maxval: float = 1.0) -> jax.Array:
+    """float32 uniform on [minval, maxval), equal to `jax.random.uniform(key, shape)`."""
+    return _uniform_of(bits(key, shape), minval, maxval)
 
 
 def normal(key: jax.Array, shape: tuple[int, ...] = (), dtype: Any = jnp.float32) -> jax.Array:
@@ -226,8 +235,26 @@ def normal(key: jax.Array, shape: tuple[int, ...] = (), dtype: Any = jnp.float32
     """
     if jnp.dtype(dtype) != jnp.float32 or _use_jax_random():
         return jax.random.normal(key, shape, dtype)
-    low = np.nextafter(np.float32(-1), np.float32(0))
-    return np.float32(np.sqrt(2)) * lax.erf_inv(uniform(key, shape, low, 1.0))
+    return _normal_of(bits(key, shape))
+
+
+def stored_normal(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+    """`normal`, drawn exactly once, as `materialise` has it; on a CPU block by block, so that nothing else is as large.
+
+    Whole, XLA would keep the counters of the draw, too, and read them from memory wherever the draw is in a loop.
+    """
+    size = math.prod(shape)
+    in_blocks = jax.default_backend() == "cpu" and BLOCK < size < 2**31
+    if jnp.dtype(dtype) != jnp.float32 or _use_jax_random() or not in_blocks:
+        return materialise(lambda: normal(key, shape, dtype))
+
+    def fill(number: jax.Array, values: jax.Array) -> jax.Array:
+        # The last block overlaps the one before it, whose end it draws again.
+        start = jnp.minimum(number * BLOCK, size - BLOCK)
+        block = _normal_of(_bits_from(key, start.astype(jnp.uint32), BLOCK))
+        return lax.dynamic_update_slice(values, block, (start,))
+
+    return lax.fori_loop(0, -(-size // BLOCK), fill, jnp.zeros(size, jnp.float32)).reshape(shape)
 
 
 def rademacher(key: jax.Array, shape: tuple[int, ...] = (), dtype: Any = jnp.float32) -> jax.Array:
@@ -248,8 +275,13 @@ def materialise(draw: Callable[[], Any]) -> Any:
     """
     shapes = jax.eval_shape(draw)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return in_place(lambda _: draw(), zeros)
+
+
+def in_place(change: Callable[[Any], Any], values: Any) -> Any:
+    """`change(values)`, of the same shapes, as `materialise` has it, in the storage of `values` if those end here."""
     once = lax.optimization_barrier(jnp.int32(1))
-    return lax.fori_loop(0, once, lambda _, __: draw(), zeros)
+    return lax.fori_loop(0, once, lambda _, own: change(own), values)
 
 
 def materialise_rounded(compute: Callable[[Callable[[jax.Array], jax.Array]], Any]) -> Any:

@@ -2,7 +2,8 @@
 
 python -m experiments.run --config=experiments/configs/fedavg_fashion_cnn.py --workdir=runs/fedavg_fashion_cnn
 
-As fedavg_mnist_cnn, which says what FedCom and Top-k are. Needs the data set: python -m zofed.data fetch fashion_mnist.
+As fedavg_mnist_cnn, which says what FedCom and Top-k are; the rate, 1e-3, is that of their published curves, too.
+Needs the data set: python -m zofed.data fetch fashion_mnist.
 """
 
 from experiments.configs import decomfl_fashion_cnn

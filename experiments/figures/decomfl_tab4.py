@@ -5,10 +5,13 @@ python -m experiments.figures.decomfl_tab4 --workdir=runs/decomfl_tab4 [--quick 
 One client's round (K = 1) and one server's step are compiled, not run, for batches of one example, so that activations
 are few: a program holds what it is given, what it hands back, and temporaries. Directions are held one at a time.
 `table.csv` has them in units of the model's size d. The networks are those of DeComFL's figures and one of 16 equal
-layers, whose largest leaf is a small part of it; --quick has the smaller ones. A loss is a function of all parameters
-here: its perturbed copy of them exists as a whole, which a program that perturbs layer by layer as it goes would avoid.
+layers, whose largest leaf is a small part of it; --quick has the smaller ones. On a CPU programs are compiled for the
+least memory, which XLA has an option for (XLA_FLAGS=--xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED for any
+command): a leaf's direction is then drawn when the loss gets to the leaf, and dropped before the next. What one
+evaluation of the loss needs besides the model, which any method does, is a column of its own.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +29,9 @@ from zofed.replay import History
 
 LAYERS, WIDTH, STEPS = 16, 256, 1
 HISTORY_ROUNDS = 1000
+LEAST_MEMORY = defaultdict(dict, cpu={"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"})
+"""By backend: XLA's option to order operations for memory, not for concurrency; on other backends it does so anyway."""
+
 NEAR = 0.25
 """Of a number of models that is near another, as a share of the latter."""
 
@@ -78,7 +84,8 @@ class Memory(NamedTuple):
 
 def memory_of(program: Callable[..., Any], *shapes: Any, donate: tuple[int, ...] = ()) -> Memory:
     """Of the program, compiled for arrays of these shapes; what is donated is held once."""
-    analysis = jax.jit(program, donate_argnums=donate).lower(*shapes).compile().memory_analysis()
+    lowered = jax.jit(program, donate_argnums=donate).lower(*shapes)
+    analysis = lowered.compile(compiler_options=LEAST_MEMORY[jax.default_backend()]).memory_analysis()
     assert analysis is not None
     returned = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     return Memory(analysis.argument_size_in_bytes, returned, analysis.temp_size_in_bytes)
@@ -97,6 +104,11 @@ def client_memory(algorithm: Algorithm, model: Model) -> Memory:
     return memory_of(local, state.server, state.memory)
 
 
+def evaluation_memory(model: Model) -> Memory:
+    """Of one evaluation of the loss: what any method needs."""
+    return memory_of(model.loss, model.params, model.example)
+
+
 def server_memory(algorithm: Algorithm, model: Model, message: Any) -> Memory:
     """Of a server that moves its model in place by the mean message."""
     state = jax.eval_shape(lambda params: algorithm.init(params, 1), model.params)
@@ -111,7 +123,7 @@ def server_memory(algorithm: Algorithm, model: Model, message: Any) -> Memory:
 def row(model: Model, name: str, algorithm: Algorithm, num_directions: int) -> dict[str, Any]:
     dim = dimension(model.params)
     scalars = jax.ShapeDtypeStruct((STEPS, num_directions), jnp.float32)
-    client = client_memory(algorithm, model)
+    client, evaluation = client_memory(algorithm, model), evaluation_memory(model)
     server = server_memory(algorithm, model, scalars if name == "DeComFL" else model.params)
     return {
         "model": model.name,
@@ -120,6 +132,7 @@ def row(model: Model, name: str, algorithm: Algorithm, num_directions: int) -> d
         "largest_leaf": max(leaf.size for leaf in jax.tree.leaves(model.params)) / dim,
         "client": client.total / (4 * dim),
         "client_temporaries": client.temporaries / (4 * dim),
+        "evaluation_temporaries": evaluation.temporaries / (4 * dim),
         "server": server.total / (4 * dim),
         "server_temporaries": server.temporaries / (4 * dim),
     }
@@ -156,9 +169,12 @@ def finish(size: Size, results: Results, directory: Path) -> list[Observation]:
     return [
         Observation(
             "DeComFL's client needs d and a largest leaf",
-            f"what the compiled program holds is within {NEAR:.0%} of it, or less",
-            all(own["client"] <= (1 + own["largest_leaf"]) * (1 + NEAR) for own in ours),
-            f"{numbers('client', ours)} (largest leaf {numbers('largest_leaf', ours)})",
+            f"what the compiled program holds besides an evaluation's temporaries is within {NEAR:.0%} of it, or less",
+            all(
+                own["client"] - own["evaluation_temporaries"] <= (1 + own["largest_leaf"]) * (1 + NEAR) for own in ours
+            ),
+            f"{numbers('client', ours)} (largest leaf {numbers('largest_leaf', ours)}; an evaluation's temporaries "
+            f"{numbers('evaluation_temporaries', ours)})",
         ),
         Observation(
             "FedZO's client needs 3 d",
