@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tests import tiny
 from zofed import cohorts, fedzo, rng, simulate
 
-SHAPES = [(), (1,), (3,), (16,), (7, 5), (4099,), (100_003,)]
+SHAPES = [(), (1,), (3,), (16,), (7, 5), (4099,), (100_003,), (64, 512)]
 DRAWS = {
     "bits": (rng.bits, jax.random.bits),
     "uniform": (rng.uniform, jax.random.uniform),
     "normal": (rng.normal, jax.random.normal),
+    "stored_normal": (rng.stored_normal, jax.random.normal),
 }
 WORDS = st.integers(0, 2**32 - 1)
 
@@ -41,12 +42,13 @@ def test_draws_are_those_of_jax_random(name: str, shape: tuple[int, ...]) -> Non
         assert_same_bits(draw(key, shape), expected)
 
 
+@pytest.mark.parametrize("shape", [(7, 3), (3, 2 * rng.BLOCK // 3)], ids=str)
 @pytest.mark.parametrize("name", DRAWS)
-def test_draws_under_a_map_over_keys_are_those_of_each_key(name: str) -> None:
+def test_draws_under_a_map_over_keys_are_those_of_each_key(name: str, shape: tuple[int, ...]) -> None:
     draw, reference = DRAWS[name]
     keys = jax.random.split(rng.seed_key(3), 5)
-    mapped = jax.jit(jax.vmap(lambda key: draw(key, (7, 3))))(keys)
-    assert_same_bits(mapped, jnp.stack([reference(key, (7, 3)) for key in keys]))
+    mapped = jax.jit(jax.vmap(lambda key: draw(key, shape)))(keys)
+    assert_same_bits(mapped, jnp.stack([reference(key, shape) for key in keys]))
 
 
 def test_uniform_takes_bounds() -> None:
@@ -194,3 +196,25 @@ def test_materialise_returns_what_it_is_given() -> None:
     result = drawn(rng.seed_key(9))
     assert_same_bits(result["a"], jax.random.normal(rng.seed_key(9), (3,)))
     assert int(result["b"]) == 4
+
+
+def test_a_large_stored_draw_in_a_loop_needs_nothing_else_as_large() -> None:
+    """A draw as a whole would have its counters beside it, and the zeros that it replaces."""
+    shape = (64 * rng.BLOCK,)
+
+    def sums(key: jax.Array) -> jax.Array:
+        return jax.lax.map(lambda number: jnp.sum(rng.stored_normal(rng.fold(key, number), shape)), jnp.arange(3))
+
+    analysis = jax.jit(sums).lower(rng.seed_key(0)).compile().memory_analysis()
+    assert analysis is not None
+    assert 4 * shape[0] <= analysis.temp_size_in_bytes <= 4 * (shape[0] + 4 * rng.BLOCK)
+
+
+def test_in_place_takes_the_storage_of_what_ends_there() -> None:
+    values = jnp.arange(rng.BLOCK, dtype=jnp.float32)
+    program = jax.jit(lambda values: rng.in_place(lambda own: 2 * own + 1, values), donate_argnums=0)
+    analysis = program.lower(values).compile().memory_analysis()
+    assert analysis is not None
+    assert analysis.alias_size_in_bytes == values.nbytes
+    assert analysis.temp_size_in_bytes < values.nbytes / 100
+    np.testing.assert_array_equal(program(values), 2 * np.arange(rng.BLOCK, dtype=np.float32) + 1)

@@ -54,11 +54,11 @@ def descend(optimizer: optax.GradientTransformation, rate: Any, gradient: Params
         move = lambda x, step: x - (rate.astype(step.dtype) * step).astype(x.dtype)  # noqa: E731
         return Model(jax.tree.map(move, model.params, direction), optimizer_state)
 
-    def stepped(rounded: Rounded) -> Model:
-        with_axis = jax.tree.map(lambda leaf: leaf[None], (gradient, model))
+    def stepped(rounded: Rounded, own: Model) -> Model:
+        with_axis = jax.tree.map(lambda leaf: leaf[None], (gradient, own))
         return jax.tree.map(lambda leaf: leaf[0], _rounding_products(jax.vmap(step), rounded)(*with_axis))
 
-    return rng.materialise_rounded(stepped)
+    return rng.in_place_rounded(stepped, model)
 
 
 def _rounding_products(function: Callable[..., Any], rounded: Rounded) -> Callable[..., Any]:
@@ -107,13 +107,16 @@ def combine(
         number, scalar = term
         drawn = directions.sample(direction_key(number), number, like)
 
-        def added(rounded: Rounded) -> Params:
-            # A product of scalars that holds the reciprocal: XLA would write one only outside of a vmapped sweep.
-            share = jnp.float32(scale) * (1 / num_directions.astype(jnp.float32))
-            weight = (scalar * drawn.factor) * share.astype(scalar.dtype)
-            return jax.tree.map(lambda sum_, raw: sum_ + rounded(weight.astype(raw.dtype) * raw), total, drawn.raw)
+        def added(leaf: jax.Array, raw: jax.Array) -> jax.Array:
+            def change(rounded: Rounded, own: jax.Array) -> jax.Array:
+                # A product of scalars that holds the reciprocal: XLA would write one only outside of a vmapped sweep.
+                share = jnp.float32(scale) * (1 / num_directions.astype(jnp.float32))
+                weight = (scalar * drawn.factor) * share.astype(scalar.dtype)
+                return own + rounded(weight.astype(raw.dtype) * raw)
 
-        return rng.materialise_rounded(added), None
+            return rng.in_place_rounded(change, leaf)
+
+        return jax.tree.map(added, total, drawn.raw), None
 
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide(leaf.dtype)), like)
     return jax.lax.scan(add, zeros, (numbers, scalars))[0]

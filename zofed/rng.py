@@ -26,6 +26,7 @@ __all__ = [
     "direction_keys",
     "fold",
     "in_place",
+    "in_place_rounded",
     "init_key",
     "leaf_keys",
     "materialise",
@@ -292,9 +293,14 @@ def materialise_rounded(compute: Callable[[Callable[[jax.Array], jax.Array]], An
     """
     shapes = jax.eval_shape(lambda: compute(lambda values: values))
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return in_place_rounded(lambda rounded, _: compute(rounded), zeros)
+
+
+def in_place_rounded(change: Callable[[Callable[[jax.Array], jax.Array], Any], Any], values: Any) -> Any:
+    """`in_place` of `change(rounded, values)`, where `rounded` is that of `materialise_rounded`."""
     once = lax.optimization_barrier(jnp.int32(1))
 
-    def body(zero: jax.Array, _: Any) -> Any:
+    def body(zero: jax.Array, own: Any) -> Any:
         def rounded(values: jax.Array) -> jax.Array:
             if not jnp.issubdtype(values.dtype, jnp.floating):
                 return values
@@ -303,6 +309,6 @@ def materialise_rounded(compute: Callable[[Callable[[jax.Array], jax.Array]], An
             changed = lax.bitcast_convert_type(values, words) ^ jnp.full(values.shape, zero, words)
             return lax.bitcast_convert_type(changed, values.dtype)
 
-        return compute(rounded)
+        return change(rounded, own)
 
-    return lax.fori_loop(0, once, body, zeros)
+    return lax.fori_loop(0, once, body, values)

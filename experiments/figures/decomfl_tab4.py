@@ -6,9 +6,9 @@ One client's round (K = 1) and one server's step are compiled, not run, for batc
 are few: a program holds what it is given, what it hands back, and temporaries. Directions are held one at a time.
 `table.csv` has them in units of the model's size d. The networks are those of DeComFL's figures and one of 16 equal
 layers, whose largest leaf is a small part of it; --quick has the smaller ones. On a CPU programs are compiled for the
-least memory, which XLA has an option for (XLA_FLAGS=--xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED for any
-command): a leaf's direction is then drawn when the loss gets to the leaf, and dropped before the next. What one
-evaluation of the loss needs besides the model, which any method does, is a column of its own.
+least memory, for which XLA has an option (for any command: XLA_FLAGS=--xla_cpu_scheduler_type=
+CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED, one word): a leaf's direction is then drawn when the loss gets to the leaf, and
+dropped before the next. What one evaluation of the loss needs besides the model, for any method, has its own column.
 """
 
 from collections import defaultdict
