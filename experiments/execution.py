@@ -23,7 +23,7 @@ from zofed.sequential import OneModelAtATime
 from zofed.sweep import Group, Program
 from zofed.tasks import Task
 
-__all__ = ["Chunks", "Outcome", "chunks", "devices", "run"]
+__all__ = ["Chunks", "Outcome", "chunks", "devices", "finished", "run"]
 
 CHECKPOINT_SECONDS = 60.0
 """A segment that ends this long after the last checkpoint writes the next one."""
@@ -148,7 +148,7 @@ def _play(
     if kept is not None and kept.round == config.num_rounds:
         progress.rounds(config.num_rounds, _median_loss(kept.records))
         model = _first_model(config, task, kept.states)
-        return Outcome(group, _finished(kept.records, task, config), _timing(0.0, 0.0, 0), model)
+        return Outcome(group, finished(kept.records, task, config), _timing(0.0, 0.0, 0), model)
 
     if kept is None:
         try:
@@ -195,7 +195,7 @@ def _play(
     model = _first_model(config, task, program.trim(states))
     timing = _timing(compile_seconds, run_seconds, done - first)
     ended = done == config.num_rounds or not queries.affordable(records, done, config)
-    return Outcome(group, _finished(records, task, config), timing, model, ended and not failure, failure)
+    return Outcome(group, finished(records, task, config), timing, model, ended and not failure, failure)
 
 
 def _failure(task: Task) -> BlackBoxError | None:
@@ -267,7 +267,7 @@ def _warn_of_round_off(records: Records, config: Config, progress: Progress) -> 
     return bool(many.any())
 
 
-def _finished(records: Records, task: Task, config: Config) -> Records:
+def finished(records: Records, task: Task, config: Config) -> Records:
     """Adds what follows from the recorded number of participants: bytes, exactly, and the mean cohort."""
     nobody = np.zeros(records["train_loss"].shape, np.int32)
     participants = records.get("participants", nobody)

@@ -4,13 +4,18 @@ python -m experiments.figures.decomfl_tab1 --workdir=runs/decomfl_tab1 [--quick 
 
 A quadratic of 28,938 dimensions, as many as the paper's network on MNIST has parameters, takes the place of a model:
 what travels depends on its size and on who takes part, and on nothing else. 100 clients, 10 in a round, K = 2, P = 5.
-`table.csv` has both accounts of the ledger, and what Table 1's rates come to (rounds up to their constants).
+`table.csv` has: the numbers of a round in Table 1 (computed); those that the ledger counts in a run (counted);
+the bytes of messages, counted and as they are made, up to the first evaluation (measured: DeComFL's clients and server
+exchange them, a model's arrays are what a client is given and returns, and FedCom's are packed into bytes); and what
+Table 1's rates come to (rounds up to their constants).
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments import build
@@ -18,10 +23,15 @@ from experiments.figures.observations import Observation
 from experiments.figures.points import Point, PointsFigure, Results, Size, command, write_rows
 from experiments.metrics import Records
 from experiments.settings import Config, quadratics, study
-from zofed.ledger import Traffic
+from zofed import decomfl, rng
+from zofed.aggregation import mean
+from zofed.algorithms.decomfl import rule
+from zofed.base import Cohort
+from zofed.protocol import Client, Plan, Server, Traffic, play_round
 from zofed.theory import complexity_table
 
 DIM, CLIENTS, COHORT, STEPS, DIRECTIONS, BITS = 28_938, 100, 10, 2, 5, 8
+RATE = 1e-5
 CHANGES = {"fedavg": {}, "fedzo": {}, "fedcom": {"aggregation.bits": BITS}, "decomfl": {}}
 COMPUTED = {
     "fedavg": (COHORT * DIM, COHORT * DIM),
@@ -47,7 +57,7 @@ def config_of(name: str, num_rounds: int, dim: int = DIM) -> Config:
         local_steps=STEPS,
         num_directions=DIRECTIONS,
         batch_size=1,
-        learning_rate=1e-5,
+        learning_rate=RATE,
     )
     config.update_from_flattened_dict(CHANGES[name])
     return config
@@ -57,26 +67,65 @@ def points(size: Size) -> list[Point]:
     return [Point(name, config_of(name, size.num_rounds)) for name in CHANGES]
 
 
-def traffic(config: Config, records: Records, costs_of: Callable[..., Any]) -> Traffic:
-    """[seeds, evaluations] what was sent since the start."""
-    heard = np.zeros_like(records["participants"])
-    heard[:, 1:] = config.eval_every - records["empty_rounds"][:, 1:]
-    replayed = records.get("replayed_rounds", np.zeros_like(heard))
-    return costs_of(config, build.task_of(config)).over(records["participants"], heard, replayed)
+def messages_made(config: Config) -> Traffic:
+    """Bytes of all messages up to the first evaluation, those of the config's first seed."""
+    task, seed_key = build.task_of(config), rng.seed_key(config.seed)
+    params, clients = task.init(rng.init_key(seed_key)), task.data.clients
+    algorithm = build.algorithm_of(config, task.loss, build.traced_settings(config))
+    cohorts = [algorithm.sample_cohort(rng.round_keys(seed_key, r), CLIENTS) for r in range(config.eval_every)]
+    if config.algorithm.name == "decomfl":
+        return _shared_directions(config, cohorts)
+    state, keys = algorithm.init(params, CLIENTS), rng.round_keys(seed_key, 0)
+    memory = jax.tree.map(lambda leaf: leaf[0], state.memory)
+    message, *_ = jax.jit(algorithm.local)(keys, state.server, memory, clients.client(jnp.int32(0)))
+    serialise = _packed if config.aggregation.bits < 32 else lambda leaf: leaf.tobytes()
+    up = sum(len(serialise(np.asarray(leaf))) for leaf in jax.tree.leaves(message))
+    down = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(algorithm.params(state)))
+    heard = sum(cohort.ids.size for cohort in cohorts)
+    return Traffic(heard * up, heard * down)
 
 
-def row(size: Size, results: Results, rates: Any, name: str) -> dict[str, Any]:
+def _shared_directions(config: Config, cohorts: Sequence[Cohort]) -> Traffic:
+    settings, task, seed_key = config.algorithm, build.task_of(config), rng.seed_key(config.seed)
+    plan = Plan(
+        lambda rate, count: decomfl(task.loss, rate, settings.smoothing, STEPS, count, settings.batch_size),
+        rule(),
+        task.init(rng.init_key(seed_key)),
+        STEPS,
+    )
+    server = Server(plan, mean(), num_clients=CLIENTS)
+    clients = [Client(id, task.data.clients, seed_key, plan) for id in range(CLIENTS)]
+    rounds = [
+        play_round(server, clients, cohort.ids.tolist(), rng.round_keys(seed_key, number).direction, DIRECTIONS, RATE)
+        for number, cohort in enumerate(cohorts)
+    ]
+    return Traffic(*(sum(sent) for sent in zip(*rounds, strict=True)))
+
+
+def _packed(leaf: np.ndarray) -> bytes:
+    """A leaf on a grid of 256 levels, as bytes: the least entry, the step and each entry's place on the grid."""
+    low, step = leaf.min(), np.ptp(leaf) / np.float32(2**BITS - 1)
+    places = np.rint((leaf - low) / step)
+    np.testing.assert_allclose(low + places * step, leaf, rtol=0, atol=1e-3 * step)
+    return np.array([low, step], np.float32).tobytes() + places.astype(np.uint8).tobytes()
+
+
+def row(size: Size, records: Records, rates: Any, name: str) -> dict[str, Any]:
     config = config_of(name, size.num_rounds)
-    paper, wire = (traffic(config, results[name], account) for account in (build.paper_costs_of, build.costs_of))
-    mean = lambda sent: float(sent[:, -1].mean()) / size.num_rounds  # noqa: E731
+    made = messages_made(config)
+    mean_of = lambda column: float(records[column][:, -1].mean()) / size.num_rounds / 4  # noqa: E731
+    first = lambda column: int(records[column][0, 1])  # noqa: E731
     return {
         "algorithm": name,
         "uplink_numbers_computed": COMPUTED[name][0],
-        "uplink_numbers_measured": mean(paper.uplink_bytes) / 4,
+        "uplink_numbers_counted": mean_of("uplink_bytes_paper"),
         "downlink_numbers_computed": COMPUTED[name][1],
-        "downlink_numbers_measured": mean(paper.downlink_bytes) / 4,
-        "uplink_bytes_as_serialised": mean(wire.uplink_bytes),
-        "downlink_bytes_as_serialised": mean(wire.downlink_bytes),
+        "downlink_numbers_counted": mean_of("downlink_bytes_paper"),
+        "rounds_of_messages": config.eval_every,
+        "uplink_bytes_of_messages_counted": first("uplink_bytes"),
+        "uplink_bytes_of_messages_measured": made.uplink,
+        "downlink_bytes_of_messages_counted": first("downlink_bytes"),
+        "downlink_bytes_of_messages_measured": made.downlink,
         "rounds_computed": rates[name].rounds,
         "uplink_bytes_in_all_computed": rates[name].uplink_bytes,
         "downlink_bytes_in_all_computed": rates[name].downlink_bytes,
@@ -85,12 +134,12 @@ def row(size: Size, results: Results, rates: Any, name: str) -> dict[str, Any]:
 
 def finish(size: Size, results: Results, directory: Path) -> list[Observation]:
     rates = complexity_table(DIM, CLIENTS, COHORT, STEPS, DIRECTIONS, ACCURACY, EFFECTIVE_RANK, BITS / 32)
-    rows = [row(size, results, rates, name) for name in CHANGES]
+    rows = [row(size, results[name], rates, name) for name in CHANGES]
     write_rows(directory / "table.csv", rows)
     by_name = {own["algorithm"]: own for own in rows}
     ours, others = by_name["decomfl"], [own for own in rows if own["algorithm"] != "decomfl"]
     config = config_of("decomfl", size.num_rounds)
-    late = traffic(config, results["decomfl"], build.paper_costs_of).downlink_bytes[:, [-1 - EVALUATIONS // 2, -1]]
+    late = results["decomfl"]["downlink_bytes_paper"][:, [-1 - EVALUATIONS // 2, -1]]
     late_mean = float(np.diff(late, axis=1).mean()) / 4 / (size.num_rounds - size.num_rounds // 2)
     costs = [
         build.paper_costs_of(own, build.task_of(own))
@@ -98,19 +147,26 @@ def finish(size: Size, results: Results, directory: Path) -> list[Observation]:
     ]
 
     def both(own: dict[str, Any], way: str) -> str:
-        return f"{own['algorithm']}: {own[f'{way}_numbers_measured']:.0f} against {own[f'{way}_numbers_computed']:.0f}"
+        return f"{own['algorithm']}: {own[f'{way}_numbers_counted']:.0f} against {own[f'{way}_numbers_computed']:.0f}"
 
+    ways = [f"{way}_bytes_of_messages" for way in ("uplink", "downlink")]
     return [
         Observation(
+            "the ledger counts the bytes of the messages",
+            "those that the parties make up to the first evaluation have the counted number of bytes, exactly",
+            all(own[f"{way}_measured"] == own[f"{way}_counted"] for own in rows for way in ways),
+            "; ".join(f"{own['algorithm']}: {[own[f'{way}_measured'] for way in ways]} up, down" for own in rows),
+        ),
+        Observation(
             "a round's uplink is that of Table 1",
-            "the measured mean is the computed number, to the rounding of a fraction of a byte",
-            all(abs(own["uplink_numbers_measured"] - own["uplink_numbers_computed"]) <= COHORT for own in rows),
+            "the counted mean is the computed number, to the rounding of a fraction of a byte",
+            all(abs(own["uplink_numbers_counted"] - own["uplink_numbers_computed"]) <= COHORT for own in rows),
             "; ".join(both(own, "uplink") for own in rows),
         ),
         Observation(
             "a round's downlink of the others is that of Table 1",
-            "the measured mean is the computed number",
-            all(own["downlink_numbers_measured"] == own["downlink_numbers_computed"] for own in others),
+            "the counted mean is the computed number",
+            all(own["downlink_numbers_counted"] == own["downlink_numbers_computed"] for own in others),
             "; ".join(both(own, "downlink") for own in others),
         ),
         Observation(
@@ -132,7 +188,7 @@ def finish(size: Size, results: Results, directory: Path) -> list[Observation]:
 FIGURE = PointsFigure(
     name="decomfl_tab1",
     title="Table 1 of DeComFL: what a round sends",
-    sizes={"quick": Size(50, 1), "cpu": Size(500, 3), "full": Size(2000, 3)},
+    sizes={"quick": Size(50, 1), "cpu": Size(500, 1), "full": Size(2000, 3)},
     points=points,
     finish=finish,
 )

@@ -169,7 +169,7 @@ def measure(config: Config, num_seeds: int) -> Records:
         record = program.trim(record)
         record.pop("history", None)
         records = append(records, record)
-    return records
+    return execution.finished(records, task, config)
 
 
 def save_figure(path: Path, drawing: Figure, dpi: int = 110) -> Path:
