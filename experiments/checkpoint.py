@@ -11,7 +11,7 @@ import numpy as np
 from experiments.files import replacing
 from experiments.metrics import Records
 
-__all__ = ["Checkpoint", "load", "save"]
+__all__ = ["Checkpoint", "load", "path_of", "save", "standing"]
 
 _DIGEST_SIZE = hashlib.sha256().digest_size
 
@@ -22,6 +22,20 @@ class Checkpoint(NamedTuple):
     round: int
     states: Any
     records: Records
+
+
+def path_of(directory: Path, group: int) -> Path:
+    """The place of a group's checkpoint in the directory of a run."""
+    return directory / "checkpoints" / f"group_{group:03d}.msgpack"
+
+
+def standing(directory: Path) -> str:
+    """Where the checkpoints in the directory of a run let it go on, in words; groups are counted from 1."""
+    paths = sorted((directory / "checkpoints").glob("group_*.msgpack"))
+    if not paths:
+        return "no round is saved yet"
+    done = flax.serialization.msgpack_restore(paths[-1].read_bytes()[_DIGEST_SIZE:])["round"]
+    return f"--resume goes on after round {done} of group {len(paths)}"
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:

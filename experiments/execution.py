@@ -121,7 +121,7 @@ def run(
     outcomes = []
     for number, group in enumerate(groups):
         progress.group(number, len(groups))
-        path = directory / "checkpoints" / f"group_{number:03d}.msgpack"
+        path = checkpoint.path_of(directory, number)
         histories = Histories(directory / "history", group.cells)
         own_config = apply(config, group.static)
         outcomes.append(_play(own_config, group, path, histories, interrupted, announce, progress))

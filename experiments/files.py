@@ -3,11 +3,15 @@
 import contextlib
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["replacing", "write_json"]
+__all__ = ["replacing", "write_json", "writing"]
+
+writing = threading.RLock()
+"""Held while a file is on its way to its place: who has it can end the process without leaving a part of one."""
 
 
 @contextlib.contextmanager
@@ -15,13 +19,14 @@ def replacing(path: Path) -> Iterator[Path]:
     """A path to write to; on success the file there becomes `path` at once, on failure it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.partial{path.suffix}")
-    try:
-        yield beside
-        with beside.open("rb") as written:
-            os.fsync(written.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with writing:
+        try:
+            yield beside
+            with beside.open("rb") as written:
+                os.fsync(written.fileno())
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -3,7 +3,7 @@
     python -m experiments.run --config=experiments/configs/fedzo_digits.py --workdir=runs/digits
         --config.num_rounds=50 --sweep='algorithm.learning_rate=[0.01,0.1]' --sweep='seed=range(4)'
 
-Exit codes: 0 done, 1 wrong usage or settings, or failed, 130 interrupted with everything saved.
+Exit codes: 0 done, 1 wrong usage or settings, failed, or stopped at once, 130 interrupted with everything saved.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
-from experiments import build, execution, interrupt, plots, results, sweeps, workdir
+from experiments import build, checkpoint, execution, interrupt, plots, results, sweeps, workdir
 from experiments.execution import Chunks, Outcome
 from experiments.files import write_json
 from experiments.plot_attack import attack_picture
@@ -123,7 +123,7 @@ def run(
     Args:
         config: a study's settings.
         sweep_texts: axes, as on the command line.
-        directory: where results go; one that holds another run is refused.
+        directory: where results go; one that holds another run, or that a process uses, is refused.
         resume: go on from its checkpoints.
         show_progress: on stderr.
         command: the command line, to be shown with --resume after an interrupt.
@@ -135,7 +135,7 @@ def run(
         ValueError: a setting, an axis or the directory is not allowed; nothing was compiled or written then.
     """
     # From the first moment: a signal while JAX starts or compiles would otherwise be lost in one of its callbacks.
-    with interrupt.on_request() as requested:
+    with interrupt.on_request(lambda: checkpoint.standing(directory)) as requested:
         return _run(config, sweep_texts, directory, resume, show_progress, command, requested)
 
 
@@ -156,7 +156,6 @@ def _run(
     groups = sweep.split(grid, build.traced_settings(config))
     use_cpu_devices()
     execution.devices(config)
-    warnings = workdir.claim(directory, workdir.describe(config, grid), resume)
 
     def announce(chunks: Chunks, devices: Sequence[Any], memory: int) -> None:
         nonlocal announced
@@ -165,11 +164,12 @@ def _run(
         announced = True
 
     announced = False
-    with Progress(config.num_rounds * len(groups), show_progress) as progress:
-        for warning in warnings:
-            progress.warn(warning)
-        outcomes = execution.run(config, groups, directory, requested, announce, progress)
-    _write(directory, config, grid, outcomes)
+    with workdir.claim(directory, workdir.describe(config, grid), resume) as warnings:
+        with Progress(config.num_rounds * len(groups), show_progress) as progress:
+            for warning in warnings:
+                progress.warn(warning)
+            outcomes = execution.run(config, groups, directory, requested, announce, progress)
+        _write(directory, config, grid, outcomes)
     failures = [outcome.failure for outcome in outcomes if outcome.failure]
     if failures:
         print(f"error: {failures[0]}; the rounds before it are saved", file=sys.stderr)
@@ -242,7 +242,11 @@ def _short(value: Any) -> str:
 
 def _write_timing(path: Path, outcomes: Sequence[Outcome]) -> None:
     """Adds this process to the file of all wall times: one entry per process that worked on the run."""
-    earlier = json.loads(path.read_text())["processes"] if path.exists() else []
+    try:
+        earlier = list(json.loads(path.read_text())["processes"]) if path.exists() else []
+    except (KeyError, TypeError, ValueError) as error:
+        print(f"warning: {path} cannot be read ({error}); it is written anew, without earlier times", file=sys.stderr)
+        earlier = []
     groups = [{"group": number, **outcome.timing} for number, outcome in enumerate(outcomes)]
     write_json(path, {"processes": [*earlier, {"groups": groups}]})
 

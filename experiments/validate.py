@@ -7,7 +7,7 @@ All seeds and learning rates are one compiled program; ||grad f(x^t)||^2 is reco
 experiments.run writes, DIR gets `validation.csv`, a row per bound and learning rate, and `figures/validation_*.png`.
 Without --learning_rates: the config's own, and the largest that the first bound allows times 1, 1/4 and 1/16.
 
-Exit codes: 0 done, 1 wrong usage or settings, or failed, 130 interrupted with everything saved.
+Exit codes: 0 done, 1 wrong usage or settings, failed, or stopped at once, 130 interrupted with everything saved.
 """
 
 import csv

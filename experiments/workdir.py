@@ -1,9 +1,13 @@
-"""The directory of a run: what it was made from, and the refusal to mix two runs in one."""
+"""The directory of a run: what it was made from, and the refusal to mix two runs or two processes in one."""
 
+import contextlib
+import fcntl
 import importlib.metadata
 import json
+import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from zofed.sweep import Grid
 __all__ = ["claim", "describe"]
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "flax", "zofed")
+_LOCK = ".lock"
 
 
 def describe(config: Config, grid: Grid) -> dict[str, Any]:
@@ -46,22 +51,58 @@ def _git_commit() -> str | None:
     return found.stdout.strip() or None
 
 
-def claim(directory: Path, description: dict[str, Any], resume: bool) -> list[str]:
-    """Makes `directory` the place of this run, or checks that it is.
+@contextlib.contextmanager
+def claim(directory: Path, description: dict[str, Any], resume: bool) -> Iterator[list[str]]:
+    """Makes `directory` the place of this run, or checks that it is, and keeps other processes out of it meanwhile.
 
-    Returns:
-        Warnings: what differs, but does not forbid going on (versions, the source's commit).
+    Yields:
+        Warnings: what differs, but does not forbid going on (versions, the source's commit), or that the file system
+        has no locks.
 
     Raises:
-        ValueError: it is no directory, holds another run, or this one and `resume` is False.
+        ValueError: it is no directory, a process uses it, or it holds another run, or this one and `resume` is False.
     """
     for place in (directory, *directory.parents):
         if place.exists() and not place.is_dir():
             raise ValueError(f"--workdir={directory}: {place} is a file; give a directory")
+    names = set(os.listdir(directory)) if directory.is_dir() else set()
+    if names - {_LOCK} and "config.json" not in names:
+        raise ValueError(f"--workdir={directory} holds other files and no config.json; give a new directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    with _locked(directory) as warnings:
+        yield warnings + _same(directory, description, resume)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[list[str]]:
+    """The kernel holds the lock, and lets go of it when this process ends, however it does; the file says whose it is.
+
+    The file stays, empty: were it removed, a process that has it open would lock what is no longer there.
+    """
+    with (directory / _LOCK).open("a+") as file:
+        warnings = []
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise ValueError(
+                f"--workdir={directory} is in use by process {file.read().strip() or 'that is starting'}; wait for its "
+                "end, or give another directory"
+            ) from None
+        except OSError as error:
+            warnings = [f"--workdir={directory} cannot be locked ({error}): see that no other process uses it"]
+        file.truncate(0)
+        print(os.getpid(), file=file, flush=True)
+        try:
+            yield warnings
+        finally:
+            file.truncate(0)
+
+
+def _same(directory: Path, description: dict[str, Any], resume: bool) -> list[str]:
+    """Writes `config.json`, or compares it with what is there; returns warnings."""
     path = directory / "config.json"
     if not path.exists():
-        if directory.is_dir() and any(directory.iterdir()):
-            raise ValueError(f"--workdir={directory} holds other files and no config.json; give a new directory")
         write_json(path, description)
         return []
     try:

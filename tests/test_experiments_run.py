@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import fcntl
 import importlib
 import json
 import os
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 import xarray
 
-from experiments import blackbox_tasks, build, checkpoint, files, interrupt, run, sweeps
+from experiments import blackbox_tasks, build, checkpoint, execution, files, interrupt, run, sweeps, workdir
 from experiments.settings import flatten, images, study
 from zofed.data import Dataset
 
@@ -144,8 +145,10 @@ def test_an_interrupted_and_resumed_run_is_the_run(
     options = TWO_GROUPS
     workdir = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(interrupt, "on_request", lambda: interrupted_at(question))
+        patch.setattr(interrupt, "on_request", lambda kept: interrupted_at(question))
         assert command(workdir, *options) == 130
+    kept = {1: "0 of group 1", 2: "2 of group 1", 4: "0 of group 2", 5: "2 of group 2"}[question]
+    assert checkpoint.standing(workdir) == f"--resume goes on after round {kept}"
     assert f"--workdir={workdir} --sweep=seed=range" in capsys.readouterr().out.replace("'", "")
     partial = xarray.load_dataset(workdir / "results.nc")
     assert partial.attrs["complete"] == 0
@@ -179,6 +182,60 @@ def test_a_workdir_keeps_to_its_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     for inside in ("", "deeper/run"):
         assert command(tmp_path / "summary.csv" / inside) == 1
         assert "summary.csv is a file; give a directory" in capsys.readouterr().err
+
+
+HOLD = """
+import json, sys
+from pathlib import Path
+from experiments import workdir
+with workdir.claim(Path(sys.argv[1]), json.loads(sys.argv[2]), False):
+    print("there", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_workdir_in_use_is_refused_and_free_once_its_process_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    config = run.parse(["run", *TINY], run._flags).config
+    description = workdir.describe(config, sweeps.parse([], config))
+    arguments = [sys.executable, "-c", HOLD, str(path), json.dumps(description)]
+    root = Path(run.__file__).parent.parent
+    with subprocess.Popen(arguments, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        with monkeypatch.context() as patch:
+            patch.setattr(execution, "run", None)  # refused before anything compiles
+            for option in ("--noresume", "--resume"):
+                assert command(path, option) == 1
+                error = capsys.readouterr().err
+                assert error.startswith(f"error: --workdir={path} is in use by process {process.pid}; wait for its end")
+        process.kill()
+    assert sorted(place.name for place in path.iterdir()) == [".lock", "config.json"]
+    assert command(path, "--resume") == 0
+    assert (path / ".lock").read_text() == ""
+
+
+def test_a_file_system_without_locks_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(file: object, operation: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with workdir.claim(tmp_path, {"config": {}, "sweep": {}, "versions": {}}, False) as warnings:
+        assert len(warnings) == 1
+        assert "cannot be locked ([Errno 38] Function not implemented)" in warnings[0]
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"processes": 3}', "\x00"])
+def test_damaged_times_are_written_anew(damaged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "timing.json"
+    path.write_text(damaged)
+    run._write_timing(path, [])
+    assert capsys.readouterr().err.startswith(f"warning: {path} cannot be read (")
+    run._write_timing(path, [])
+    assert capsys.readouterr().err == ""
+    assert json.loads(path.read_text()) == {"processes": [{"groups": []}] * 2}
 
 
 @pytest.mark.parametrize(
@@ -388,3 +445,22 @@ def test_a_signal_ends_a_run_cleanly_and_the_printed_command_goes_on(number: int
     assert output.splitlines()[-1].endswith("--resume")
     played = int(xarray.load_dataset(tmp_path / "run" / "results.nc")["rounds_played"])
     assert 0 < played < 200_000
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_a_run_in_the_middle_of_a_segment(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-m", "experiments.run", *TINY, "--config.num_rounds=4000000"]
+    arguments += ["--config.eval_every=2000000", f"--workdir={tmp_path / 'run'}"]
+    root = Path(run.__file__).parent.parent
+    with subprocess.Popen(arguments, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("cells: 1 ")
+        assert process.stderr is not None
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline().startswith("stopping after this segment")
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=10)
+    assert process.returncode == 1
+    assert error == "\nstopped at once; no round is saved yet\n"
+    assert {path.name for path in (tmp_path / "run").rglob("*")} == {".lock", "config.json"}

@@ -246,7 +246,7 @@ def test_a_figure_from_its_studies_to_its_files(tmp_path: Path, capsys: pytest.C
 
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {
-        *("aircomp", "noise_free", "config.json"),
+        *("aircomp", "noise_free", "config.json", ".lock"),
         *("fedzo_fig5.png", "summary.csv", "observations.json", "observations.txt"),
     }
     assert {"results.nc", "summary.csv", "timing.json"} <= {path.name for path in (tmp_path / "aircomp").iterdir()}
@@ -285,7 +285,7 @@ def test_an_interrupted_figure_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @contextmanager
-    def at_once() -> Iterator[Any]:
+    def at_once(kept: Any) -> Iterator[Any]:
         yield lambda: True
 
     monkeypatch.setattr(interrupt, "on_request", at_once)

@@ -144,7 +144,8 @@ def test_curves_have_the_paper_s_settings(name: str) -> None:
 def test_a_size_with_changes_is_resumed_and_another_is_not(tmp_path: Path) -> None:
     def claim(size: Size, resume: bool) -> list[str]:
         description = {"config": {"figure": "x", **common._described(size)}, "sweep": {}, "versions": {}}
-        return workdir.claim(tmp_path, description, resume)
+        with workdir.claim(tmp_path, description, resume) as warnings:
+            return warnings
 
     size = figure("fedzo_fig1b").sizes["cpu"]
     claim(size, False)

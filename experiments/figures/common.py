@@ -1,8 +1,8 @@
 """What all figures share: their parts, their three sizes, and the command that plays, draws and judges one.
 
 A figure is a list of studies, each played as by `experiments.run` in a folder of its own, and a list of curves, each a
-point of one study's sweep. Exit codes: 0 done, 1 wrong usage or settings, or failed, 130 interrupted with everything
-saved.
+point of one study's sweep. Exit codes: 0 done, 1 wrong usage or settings, failed, or stopped at once, 130 interrupted
+with everything saved.
 """
 
 import csv
@@ -165,7 +165,7 @@ def play(
     Args:
         figure: for instance `experiments.figures.fedzo_fig3.FIGURE`.
         size: rounds and seeds.
-        directory: where results go; one that holds something else is refused.
+        directory: where results go; one that holds something else, or that a process uses, is refused.
         resume: go on from the studies' checkpoints.
         show_progress: on stderr.
         repeat: the command line, to be shown with --resume after an interrupt.
@@ -189,7 +189,20 @@ def play(
         "sweep": {},
         "versions": workdir.describe(studies[0].config, grids[0])["versions"],
     }
-    workdir.claim(directory, description, resume)
+    with workdir.claim(directory, description, resume):
+        return _play(figure, size, studies, configs, directory, resume, show_progress, repeat)
+
+
+def _play(
+    figure: Figure,
+    size: Size,
+    studies: Sequence[Study],
+    configs: Sequence[Config],
+    directory: Path,
+    resume: bool,
+    show_progress: bool,
+    repeat: Sequence[str],
+) -> int:
     use_cpu_devices()  # before the count of the work starts JAX
     effort = work(configs)
     print(

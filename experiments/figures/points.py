@@ -2,7 +2,7 @@
 
 A figure is a list of points, each a config that is played over its seeds as one program. Their records are kept in
 `points/` of the workdir, so that an interrupted figure goes on where it was. Exit codes: 0 done, 1 wrong usage or
-settings, or failed, 130 interrupted with everything saved.
+settings, failed, or stopped at once, 130 interrupted with everything saved.
 """
 
 import csv
@@ -126,9 +126,20 @@ def _play(
     digest = hashlib.sha256("\n".join(f"{point.name}: {point.config}" for point in points).encode()).hexdigest()
     described = {"figure": figure.name, **size._asdict(), "digest_of_points": digest[:16]}
     versions = workdir.describe(ConfigDict({"seed": 0}), sweep.product([]))["versions"]
-    workdir.claim(directory, {"config": described, "sweep": {}, "versions": versions}, resume)
-    results = {}
-    with interrupt.on_request() as requested:
+    with workdir.claim(directory, {"config": described, "sweep": {}, "versions": versions}, resume):
+        results = _measured(points, size, directory, show_progress)
+        if len(results) < len(points):
+            print("interrupted; what was computed is saved. To go on:\n  " + shlex.join(repeat))
+            return 130
+        observations = figure.finish(size, results, directory)
+        _report(figure, size, observations, directory)
+    return 0
+
+
+def _measured(points: Sequence[Point], size: Size, directory: Path, show_progress: bool) -> dict[str, Records]:
+    """The points' records, of the first ones only after an interrupt."""
+    results: dict[str, Records] = {}
+    with interrupt.on_request(lambda: f"--resume goes on after point {len(results)}") as requested:
         for number, point in enumerate(points, start=1):
             path = directory / "points" / f"{point.name}.npz"
             if not path.exists():
@@ -140,11 +151,8 @@ def _play(
             with np.load(path, allow_pickle=False) as arrays:
                 results[point.name] = dict(arrays)
             if requested():
-                print("interrupted; what was computed is saved. To go on:\n  " + shlex.join(repeat))
-                return 130
-    observations = figure.finish(size, results, directory)
-    _report(figure, size, observations, directory)
-    return 0
+                break
+    return results
 
 
 def measure(config: Config, num_seeds: int) -> Records:
