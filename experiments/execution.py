@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments import build, checkpoint, queries, schedule, shared_directions
+from experiments import build, checkpoint, memory, queries, schedule, shared_directions
 from experiments.checkpoint import Checkpoint
 from experiments.history import Histories
 from experiments.metrics import Records, append
@@ -170,6 +170,7 @@ def _play(
             own = apply(config, {"algorithm.num_directions": phase.num_directions})
             chosen, used, program = _program(own, group, task)
             advance, end = program.advance.lower(shapes, settings, data).compile(), phase.end
+            memory.give_back()
             announce(chosen, used, _memory(advance))
             compile_seconds += time.perf_counter() - compiling
         # A segment takes the memory of the states before it, which a black box that fails would leave without any.
