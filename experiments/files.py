@@ -1,14 +1,15 @@
 """Files that are whole or not there: written beside their place, then moved into it."""
 
 import contextlib
+import csv
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["replacing", "write_json", "writing"]
+__all__ = ["replacing", "write_json", "write_rows", "writing"]
 
 writing = threading.RLock()
 """Held while a file is on its way to its place: who has it can end the process without leaving a part of one."""
@@ -33,3 +34,12 @@ def write_json(path: Path, content: Any) -> None:
     """Writes indented JSON, atomically."""
     with replacing(path) as beside:
         beside.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Writes CSV with a column for each name in the first row, atomically, and returns its path."""
+    with replacing(path) as beside, beside.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    return path

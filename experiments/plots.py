@@ -52,9 +52,9 @@ def _parts(results: xarray.Dataset, apart: Sequence[str]) -> Iterator[tuple[str,
         yield (f"_{number:02d}" if apart else ""), title, part
 
 
-def save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path, dpi: int = 150) -> Path:
     """Writes a figure as PNG, atomically, and returns its path."""
-    options: dict[str, Any] = {"dpi": 150, "metadata": {"Software": None}}
+    options: dict[str, Any] = {"dpi": dpi, "metadata": {"Software": None}}
     with replacing(path) as beside:
         figure.savefig(beside, **options)
     return path

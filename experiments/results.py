@@ -1,6 +1,5 @@
 """Results of a sweep: one xarray Dataset with named axes, and a table with a row per cell."""
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from experiments.settings import Config
 from zofed.data import NAMES
 from zofed.sweep import Grid
 
-__all__ = ["dataset", "summary", "write_dataset", "write_summary"]
+__all__ = ["dataset", "summary", "write_dataset"]
 
 
 def dataset(config: Config, grid: Grid, outcomes: Sequence[Outcome]) -> xarray.Dataset:
@@ -129,11 +128,3 @@ def write_dataset(path: Path, results: xarray.Dataset) -> None:
     """Writes netCDF 4, atomically; equal results make equal files."""
     with replacing(path) as beside:
         results.to_netcdf(beside, engine="h5netcdf")
-
-
-def write_summary(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Writes CSV, atomically."""
-    with replacing(path) as beside, beside.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)

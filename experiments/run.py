@@ -22,7 +22,7 @@ from ml_collections import config_flags
 
 from experiments import build, checkpoint, execution, interrupt, plots, results, sweeps, workdir
 from experiments.execution import Chunks, Outcome
-from experiments.files import write_json
+from experiments.files import write_json, write_rows
 from experiments.plot_attack import attack_picture
 from experiments.progress import Progress
 from experiments.settings import Config
@@ -207,7 +207,7 @@ def _write(directory: Path, config: Config, grid: Grid, outcomes: Sequence[Outco
     table = results.dataset(config, grid, outcomes)
     rows = results.summary(table)
     results.write_dataset(directory / "results.nc", table)
-    results.write_summary(directory / "summary.csv", rows)
+    write_rows(directory / "summary.csv", rows)
     _write_timing(directory / "timing.json", outcomes)
     figures = plots.draw_all(table, directory / "figures", by_queries=config.query_budget is not None)
     if "victim" in config.data:

@@ -12,8 +12,9 @@ import pytest
 import xarray
 
 from experiments import build, sweeps
-from experiments.figures import common, decomfl_tab1, decomfl_tab4, points
-from experiments.figures.common import Figure, Size
+from experiments.figures import command_line, curves, decomfl_tab1, decomfl_tab4
+from experiments.figures.command_line import Size
+from experiments.figures.curves import Figure
 from experiments.figures.decomfl_observations import (
     behind_at_equal_length,
     better_in_pairs,
@@ -109,7 +110,7 @@ def test_a_figure_sees_what_the_paper_says_where_it_is_and_only_there(name: str)
 @pytest.mark.parametrize("name", NAMES)
 def test_curves_have_the_paper_s_settings(name: str) -> None:
     """At the full size, and for all curves."""
-    studies = {study.name: common.sized(study, figure(name).sizes["full"]) for study in figure(name).studies}
+    studies = {study.name: curves.sized(study, figure(name).sizes["full"]) for study in figure(name).studies}
     for part in figure(name).curves:
         flat = flatten(sweeps.apply(studies[part.study].config, part.settings))
         expected = {setting: value for setting, value in PAPER.items() if setting not in part.settings}
@@ -127,7 +128,7 @@ def test_every_size_can_be_played(name: str, load_real: Callable[[str], object])
     for study in figure(name).studies:
         load_real(study.config.data.name)
         for size in figure(name).sizes.values():
-            whole = common.sized(study, size)
+            whole = curves.sized(study, size)
             for cell in sweeps.parse(whole.axes, whole.config).cells():
                 build.check(sweeps.apply(whole.config, cell))
 
@@ -144,7 +145,7 @@ def test_lengths_are_what_the_ledger_counts_for_a_client_of_every_round(tmp_path
         if config.schedule.rounds:
             config.schedule.update(rounds=(2,), num_directions_factors=(2,))
         studies.append(study._replace(config=config))
-    assert common.play(whole._replace(studies=tuple(studies)), Size(4, 2, 2), tmp_path) == 0
+    assert whole._replace(studies=tuple(studies)).play(Size(4, 2, 2), tmp_path) == 0
     expected = {"decomfl": [0, 6, 18], "fedavg": [[0, 1300, 2600], [0, 325, 650]], "top_k": [[0, 130, 260]]}
     for study in whole.studies:
         results = xarray.load_dataset(tmp_path / study.name / "results.nc")
@@ -156,8 +157,8 @@ def test_lengths_are_what_the_ledger_counts_for_a_client_of_every_round(tmp_path
 
 def test_table_1_measures_what_it_computes(tmp_path: Path) -> None:
     """In 10 rounds, too few for DeComFL's downlink to be what it tends to."""
-    sizes = dict.fromkeys(("quick", "cpu", "full"), points.Size(10, 1))
-    assert points.main(decomfl_tab1.FIGURE._replace(sizes=sizes), [f"--workdir={tmp_path}", "--quick"]) == 0
+    sizes = dict.fromkeys(("quick", "cpu", "full"), Size(10, 1))
+    assert command_line.main(decomfl_tab1.FIGURE._replace(sizes=sizes), [f"--workdir={tmp_path}", "--quick"]) == 0
     with (tmp_path / "table.csv").open() as file:
         table = {row.pop("algorithm"): row for row in csv.DictReader(file)}
     rows = {name: {column: float(value) for column, value in row.items()} for name, row in table.items()}

@@ -13,8 +13,9 @@ import pytest
 from matplotlib.image import imread
 
 from experiments import figures, interrupt, sweeps
-from experiments.figures import common
-from experiments.figures.common import Figure, Size
+from experiments.figures import command_line, curves
+from experiments.figures.command_line import Size
+from experiments.figures.curves import Figure
 from experiments.figures.observations import (
     Curves,
     Measured,
@@ -238,7 +239,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_a_figure_from_its_studies_to_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = tiny("fedzo_fig5")
-    assert common.play(small, TINY, tmp_path) == 0
+    assert small.play(TINY, tmp_path) == 0
     output = capsys.readouterr().out
     assert output.startswith("fedzo_fig5: 8 runs of 3 rounds, 8.2e+06 random numbers")
     assert output.count("[seen]") + output.count("[not seen]") == 4
@@ -265,19 +266,19 @@ def test_a_figure_from_its_studies_to_its_files(tmp_path: Path, capsys: pytest.C
     # Played already: refused, or drawn again from what is there.
     before = (tmp_path / "fedzo_fig5.png").read_bytes()
     with pytest.raises(ValueError, match="go on with --resume"):
-        common.play(small, TINY, tmp_path)
-    assert common.play(small, TINY, tmp_path, resume=True) == 0
+        small.play(TINY, tmp_path)
+    assert small.play(TINY, tmp_path, resume=True) == 0
     assert (tmp_path / "fedzo_fig5.png").read_bytes() == before
     with pytest.raises(ValueError, match="num_seeds is 2 there, 3 here"):
-        common.play(small, TINY._replace(num_seeds=3), tmp_path, resume=True)
+        small.play(TINY._replace(num_seeds=3), tmp_path, resume=True)
     with pytest.raises(ValueError, match="figure is 'fedzo_fig5' there, 'fedzo_fig4' here"):
-        common.play(tiny("fedzo_fig4"), TINY, tmp_path, resume=True)
+        tiny("fedzo_fig4").play(TINY, tmp_path, resume=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("fedzo_fig5", *ATTACKS)])
 def test_the_other_figures_too(name: str, tmp_path: Path) -> None:
-    assert common.play(tiny(name), TINY, tmp_path) == 0
+    assert tiny(name).play(TINY, tmp_path) == 0
     assert len(rows(tmp_path / "summary.csv")) == len(figure(name).curves)
 
 
@@ -289,8 +290,8 @@ def test_an_interrupted_figure_says_how_to_go_on(
         yield lambda: True
 
     monkeypatch.setattr(interrupt, "on_request", at_once)
-    monkeypatch.setitem(common.SIZES, "quick", TINY)
-    assert common.main(tiny("fedzo_fig5"), [f"--workdir={tmp_path}", "--quick", "--noprogress"]) == 130
+    monkeypatch.setitem(curves.SIZES, "quick", TINY)
+    assert command_line.main(tiny("fedzo_fig5"), [f"--workdir={tmp_path}", "--quick", "--noprogress"]) == 130
     command = f"python -m experiments.figures.fedzo_fig5 --workdir={tmp_path} --quick --noprogress --resume"
     assert capsys.readouterr().out.rstrip().endswith(command)
     assert not (tmp_path / "fedzo_fig5.png").exists()
@@ -306,11 +307,12 @@ def test_an_interrupted_figure_says_how_to_go_on(
     ],
 )
 def test_wrong_options_say_so(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert common.main(figure("fedzo_fig4"), options) == 1
+    assert command_line.main(figure("fedzo_fig4"), options) == 1
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")
     assert message in captured.err
     assert captured.out == ""
+    assert not Path("x").exists()
 
 
 def test_missing_data_says_how_to_get_it_and_touches_nothing(
@@ -318,14 +320,14 @@ def test_missing_data_says_how_to_get_it_and_touches_nothing(
 ) -> None:
     (tmp_path / "empty").mkdir()
     absent = tiny("fedzo_fig4", str(tmp_path / "empty"), "fashion_mnist")
-    assert common.main(absent, [f"--workdir={tmp_path / 'run'}", "--quick"]) == 1
+    assert command_line.main(absent, [f"--workdir={tmp_path / 'run'}", "--quick"]) == 1
     assert "python -m zofed.data fetch fashion_mnist" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_and_docstring_give_the_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert common.main(figure(name), ["--help"]) == 0
+    assert command_line.main(figure(name), ["--help"]) == 0
     assert "--workdir" in capsys.readouterr().out
     documentation = importlib.import_module(f"experiments.figures.{name}").__doc__ or ""
     assert f"python -m experiments.figures.{figure(name).name} --workdir=" in documentation

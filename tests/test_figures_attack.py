@@ -11,9 +11,10 @@ import pytest
 from matplotlib.image import imread
 
 from experiments import sweeps, workdir
-from experiments.figures import common
+from experiments.figures import curves
 from experiments.figures.attacks import DZOPA, ZONE_S
-from experiments.figures.common import Figure, Size
+from experiments.figures.command_line import Size
+from experiments.figures.curves import Figure
 from experiments.figures.observations import Curves, Measured, ahead, near
 from experiments.settings import flatten
 from zofed.data import Dataset
@@ -130,7 +131,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_curves_have_the_paper_s_settings(name: str) -> None:
-    studies = {study.name: common.sized(study, figure(name).sizes["full"]) for study in figure(name).studies}
+    studies = {study.name: curves.sized(study, figure(name).sizes["full"]) for study in figure(name).studies}
     for part in figure(name).curves:
         study = studies[part.study]
         grid = sweeps.parse(study.axes[:-1], study.config)
@@ -143,7 +144,7 @@ def test_curves_have_the_paper_s_settings(name: str) -> None:
 
 def test_a_size_with_changes_is_resumed_and_another_is_not(tmp_path: Path) -> None:
     def claim(size: Size, resume: bool) -> list[str]:
-        description = {"config": {"figure": "x", **common._described(size)}, "sweep": {}, "versions": {}}
+        description = {"config": {"figure": "x", **curves._described(size)}, "sweep": {}, "versions": {}}
         with workdir.claim(tmp_path, description, resume) as warnings:
             return warnings
 
@@ -159,7 +160,7 @@ def test_an_attack_figure_from_data_to_files(tmp_path: Path, load_real: Callable
     load_real("cifar10")
     small: dict[str, Any] = {f"algorithm.{name}": 1 for name in ("batch_size", "num_directions", "local_steps")}
     small["data.keep_every"] = 100
-    assert common.play(figure("fedzo_fig1c"), Size(3, 1, 2, small), tmp_path) == 0
+    assert figure("fedzo_fig1c").play(Size(3, 2, 1, small), tmp_path) == 0
     with (tmp_path / "summary.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["curve"] for row in rows] == list(IDEAL["fedzo_fig1c"])

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from experiments import build
-from experiments.figures import claims, decomfl_fig5_left, decomfl_fig5_right, points, rates
+from experiments.figures import claims, command_line, decomfl_fig5_left, decomfl_fig5_right, rates
+from experiments.figures.command_line import Size
 from experiments.figures.points import PointsFigure, Results
+from experiments.plots import save
 from zofed.theory import Spectrum
 
 FIGURES = [
@@ -39,7 +41,7 @@ def test_every_point_can_be_played(figure: PointsFigure, capsys: pytest.CaptureF
     assert len({point.name for point in made}) == len(made)
     for point in made:
         build.check(point.config)
-    assert points.main(figure, ["--help"]) == 0
+    assert command_line.main(figure, ["--help"]) == 0
     assert "--workdir" in capsys.readouterr().out
     documentation = importlib.import_module(f"experiments.figures.{figure.name}").__doc__ or ""
     assert f"python -m experiments.figures.{figure.name} --workdir=" in documentation
@@ -109,8 +111,8 @@ def test_a_spectrum_in_words_and_as_a_figure(tmp_path: Path) -> None:
     found = Spectrum(nodes, np.array([[0.9, 0.09, 0.01], [0.9, 0.08, 0.02]]), 1000)
     words = decomfl_fig5_left._words("x", found)
     assert words.startswith("x: ||H|| 10, mass at zero 0.9850 ± 0.0050, effective rank 15.")
-    drawing = decomfl_fig5_left._draw({"x": found, "y": found}, decomfl_fig5_left.EXTENTS[2], points.Size(1, 2))
-    assert points.save_figure(tmp_path / "x.png", drawing).stat().st_size > 10_000
+    drawing = decomfl_fig5_left._draw({"x": found, "y": found}, decomfl_fig5_left.EXTENTS[2], Size(1, 2))
+    assert save(drawing, tmp_path / "x.png").stat().st_size > 10_000
     np.savez(tmp_path / "s.npz", nodes=nodes, weights=found.weights, dim=1000, label="some network")
     unused: Any = None  # the file is there: nothing is loaded, trained or measured
     label, kept = decomfl_fig5_left._kept(tmp_path / "s.npz", unused, unused, unused)
@@ -125,7 +127,7 @@ def test_missing_data_touches_nothing(
         raise FileNotFoundError(f"{name}: python -m zofed.data fetch {name}")
 
     monkeypatch.setattr(decomfl_fig5_left, "load", nowhere)
-    assert points.main(decomfl_fig5_left.FIGURE, [f"--workdir={tmp_path / 'x'}", "--quick"]) == 1
+    assert command_line.main(decomfl_fig5_left.FIGURE, [f"--workdir={tmp_path / 'x'}", "--quick"]) == 1
     assert "fetch cifar10" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
     assert json.dumps(decomfl_fig5_left.FIGURE.describe(decomfl_fig5_left.FIGURE.sizes["cpu"])) == (

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from experiments.figures import points as machinery
-from experiments.figures import rates
-from experiments.figures.points import Point, PointsFigure, Size
+from experiments.figures import command_line, rates
+from experiments.figures.command_line import Size
+from experiments.figures.points import Point, PointsFigure, Results
 from experiments.figures.power_laws import Law, Panel, draw_all
+from experiments.files import write_rows
+from experiments.plots import save
 from zofed.theory.rates import fit_exponent
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
@@ -80,12 +82,12 @@ def tiny() -> PointsFigure:
             made.append(Point(f"cohort_size_{value}.0", config))
         return made
 
-    def finish(size: Size, results: machinery.Results, directory: Path) -> list[Any]:
+    def finish(size: Size, results: Results, directory: Path) -> list[Any]:
         values = np.stack([rates._mean(results[f"cohort_size_{value}.0"], size.num_rounds) for value in (1, 4)], axis=1)
         fit = fit_exponent([1, 4], values)
         panel = Panel("tiny", "cohort size", "measured", np.array([1, 4]), [Law("measured", values, fit, -0.5)])
-        machinery.save_figure(directory / "tiny.png", draw_all([panel, panel, panel]))
-        machinery.write_rows(directory / "tiny.csv", [{"exponent": fit.value}])
+        save(draw_all([panel, panel, panel]), directory / "tiny.png")
+        write_rows(directory / "tiny.csv", [{"exponent": fit.value}])
         return [rates._observation(panel, panel.laws[0])]
 
     return PointsFigure("rates", "Tiny", {"quick": size, "cpu": size, "full": size}, points, finish)
@@ -93,7 +95,7 @@ def tiny() -> PointsFigure:
 
 def test_a_figure_of_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = [f"--workdir={tmp_path}", "--quick"]
-    assert machinery.main(tiny(), options) == 0
+    assert command_line.main(tiny(), options) == 0
     captured = capsys.readouterr()
     assert "point 2 of 2: cohort_size_4.0" in captured.err
     observation = json.loads((tmp_path / "observations.json").read_text())[0]
@@ -104,23 +106,8 @@ def test_a_figure_of_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     with np.load(tmp_path / "points" / "cohort_size_4.0.npz") as records:
         assert records["squared_gradient_norm"].shape == (2, 201)
 
-    assert machinery.main(tiny(), options) == 1  # played already
+    assert command_line.main(tiny(), options) == 1  # played already
     assert "go on with --resume" in capsys.readouterr().err
     (tmp_path / "points" / "cohort_size_4.0.npz").unlink()
-    assert machinery.main(tiny(), [*options, "--resume"]) == 0
+    assert command_line.main(tiny(), [*options, "--resume"]) == 0
     assert "cohort_size_1.0" not in capsys.readouterr().err  # only what was missing is played again
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "--workdir=DIR is missing"),
-        (["--workdir=x", "--quick", "--cpu"], "give one of them"),
-        (["--workdir=x", "--fast"], "Unknown command line flag 'fast'"),
-        (["--workdir=x", "quick"], "['quick'] are no options"),
-    ],
-)
-def test_wrong_options_say_so(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert machinery.main(rates.FIGURE, options) == 1
-    assert message in capsys.readouterr().err
-    assert not Path("x").exists()

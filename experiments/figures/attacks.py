@@ -1,8 +1,9 @@
 """What the figures of FedZO's black-box attack share: sizes that CPUs can play, and the baselines."""
 
 from experiments.configs import fedzo_cifar_attack
-from experiments.figures.common import Curve, Look, Size, Study
-from experiments.figures.drawing import Panel
+from experiments.figures.command_line import Size
+from experiments.figures.curves import Curve, Study
+from experiments.figures.drawing import Look, Panel
 from experiments.settings import Config
 
 __all__ = [
@@ -38,9 +39,9 @@ def sizes(cpu_rounds: int, full_rounds: int, local_steps: int | None = None) -> 
     quick = {"algorithm.batch_size": 5, "algorithm.num_directions": 4, "data.keep_every": 20, **fewer}
     cpu = {"algorithm.batch_size": 5, "algorithm.num_directions": 10, "data.keep_every": 4, **fewer}
     return {
-        "quick": Size(3, 1, 2, quick),
+        "quick": Size(3, 2, 1, quick),
         "cpu": Size(cpu_rounds, 2, 2, cpu),
-        "full": Size(full_rounds, 10, 3),
+        "full": Size(full_rounds, 3, 10),
     }
 
 

@@ -23,9 +23,12 @@ from matplotlib.figure import Figure
 from experiments.bounds_of import bounds_of, constants_of, setting_of
 from experiments.build import task_of
 from experiments.configs import quadratic
+from experiments.figures.command_line import Size, command
 from experiments.figures.observations import Observation
-from experiments.figures.points import Point, PointsFigure, Results, Size, command, save_figure, write_rows
+from experiments.figures.points import Point, PointsFigure, Results
+from experiments.files import write_rows
 from experiments.plot_curves import PALETTE
+from experiments.plots import save
 from experiments.settings import Config
 from zofed import theory
 from zofed.theory import Constants, Setting
@@ -171,7 +174,7 @@ def _finish_directions(results: Results, directory: Path) -> list[Observation]:
     figure.suptitle(
         "FedZO's directions on a quadratic without noise: a line per seed, ||grad f||² over its start", fontsize=10
     )
-    save_figure(directory / "claims_directions.png", figure)
+    save(figure, directory / "claims_directions.png")
     write_rows(directory / "claims_directions.csv", rows)
     return observations
 
@@ -234,7 +237,7 @@ def _finish_many(size: Size, results: Results, directory: Path) -> list[Observat
     panel.set_title(f"DeComFL, d = {FEW_DIM}, m = K = 1, its Theorem 1's largest learning rate", fontsize=9)
     panel.legend(frameon=False, fontsize=8)
     panel.grid(alpha=0.3, linewidth=0.6)
-    save_figure(directory / "claims_decomfl.png", figure)
+    save(figure, directory / "claims_decomfl.png")
     most = rows[-1]
     lower = most["measured"] - 3 * most["standard_error"]
     return [

@@ -10,14 +10,15 @@ one example, 4.0e15 floating point operations. It was not run.
 """
 
 from experiments.configs import decomfl_mnist_cnn, fedavg_mnist_cnn
-from experiments.figures.common import Curve, Figure, Look, Size, Study, command
+from experiments.figures.command_line import Size, command
+from experiments.figures.curves import Curve, Figure, Study
 from experiments.figures.decomfl_observations import (
     behind_at_equal_length,
     ends_higher_in_turn,
     far_shorter,
     matters_more,
 )
-from experiments.figures.drawing import Panel
+from experiments.figures.drawing import Look, Panel
 from experiments.figures.observations import Curves, Observation
 
 DIRECTIONS, LOCAL_STEPS = (10, 20, 40), (1, 4, 10)
@@ -25,9 +26,9 @@ USUAL_DIRECTIONS, USUAL_STEPS = 20, 1
 FEDAVG, FEDAVG_RATE = "FedAvg", 0.1
 
 SIZES = {
-    "quick": Size(4, 2, 1, {"cohort_size": 2, "data.keep_every": 60, "algorithm.learning_rate": 5e-3}),
-    "cpu": Size(150, 15, 3, {"cohort_size": 3, "data.keep_every": 5, "algorithm.learning_rate": 2e-3}),
-    "full": Size(2000, 100, 3),
+    "quick": Size(4, 1, 2, {"cohort_size": 2, "data.keep_every": 60, "algorithm.learning_rate": 5e-3}),
+    "cpu": Size(150, 3, 15, {"cohort_size": 3, "data.keep_every": 5, "algorithm.learning_rate": 2e-3}),
+    "full": Size(2000, 3, 100),
 }
 PANELS = (Panel("rounds", "test_accuracy"), Panel("vector_length", "test_accuracy"))
 

@@ -10,9 +10,10 @@ one example, 4.2e16 floating point operations. It was not run.
 """
 
 from experiments.configs import decomfl_fashion_cnn, fedavg_fashion_cnn
-from experiments.figures.common import Curve, Figure, Look, Size, Study, command
+from experiments.figures.command_line import Size, command
+from experiments.figures.curves import Curve, Figure, Study
 from experiments.figures.decomfl_observations import far_shorter
-from experiments.figures.drawing import Panel
+from experiments.figures.drawing import Look, Panel
 from experiments.figures.observations import Curves, Observation, faster_in_turn
 
 DECOMFL, FEDAVG, FEDCOM, TOP_K = "DeComFL", "FedAvg", "FedCom, 8 bits", "FedAvg, largest 10%"
@@ -21,14 +22,14 @@ SMALL = {"cohort_size": 2, "algorithm.local_steps": 1, "algorithm.learning_rate"
 SIZES = {
     "quick": Size(
         4,
-        2,
         1,
+        2,
         {**SMALL, "data.keep_every": 100, "schedule.rounds": (2,), "schedule.num_directions_factors": (2,)},
     ),
     "cpu": Size(
         60,
-        10,
         2,
+        10,
         {
             **SMALL,
             "algorithm.learning_rate": 4e-3,
@@ -38,7 +39,7 @@ SIZES = {
             "schedule.num_directions_factors": (2, 4),
         },
     ),
-    "full": Size(3000, 100, 3),
+    "full": Size(3000, 3, 100),
 }
 
 

@@ -11,18 +11,19 @@ one example, 1.8e15 floating point operations. It was not run.
 """
 
 from experiments.configs import decomfl_mnist_cnn
-from experiments.figures.common import Curve, Figure, Look, Size, Study, command
+from experiments.figures.command_line import Size, command
+from experiments.figures.curves import Curve, Figure, Study
 from experiments.figures.decomfl_observations import better_in_pairs, less_steady
-from experiments.figures.drawing import Panel
+from experiments.figures.drawing import Look, Panel
 from experiments.figures.observations import Curves, Observation
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 NAMES = {"forward": "finite differences", "jvp": "projection"}
 
 SIZES = {
-    "quick": Size(4, 2, 1, {"cohort_size": 2, "data.keep_every": 60, "algorithm.num_directions": 5}),
-    "cpu": Size(100, 25, 3, {"cohort_size": 4, "data.keep_every": 5, "algorithm.num_directions": 10}),
-    "full": Size(2000, 100, 3),
+    "quick": Size(4, 1, 2, {"cohort_size": 2, "data.keep_every": 60, "algorithm.num_directions": 5}),
+    "cpu": Size(100, 3, 25, {"cohort_size": 4, "data.keep_every": 5, "algorithm.num_directions": 10}),
+    "full": Size(2000, 3, 100),
 }
 
 

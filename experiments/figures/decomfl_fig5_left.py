@@ -21,10 +21,12 @@ import numpy as np
 import optax
 from matplotlib.figure import Figure
 
+from experiments.figures.command_line import Size, command
 from experiments.figures.observations import Observation
-from experiments.figures.points import Point, PointsFigure, Results, Size, command, save_figure, write_rows
-from experiments.files import replacing
+from experiments.figures.points import Point, PointsFigure, Results
+from experiments.files import replacing, write_rows
 from experiments.plot_curves import PALETTE
+from experiments.plots import save
 from zofed import tasks, theory
 from zofed.base import ClientData, dimension
 from zofed.data import NORMALISATIONS, Dataset, Normalisation, load
@@ -149,7 +151,7 @@ def finish(size: Size, results: Results, directory: Path) -> list[Observation]:
         rows.append(_row(label, found))
         print(_words(label, found), flush=True)
     write_rows(directory / "spectra.csv", rows)
-    save_figure(directory / "decomfl_fig5_left.png", _draw(spectra, extent, size))
+    save(_draw(spectra, extent, size), directory / "decomfl_fig5_left.png")
     return [
         Observation(
             "the majority of the Hessian's eigenvalues is 0 (figure 5, left)",

@@ -16,9 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.configs import quadratic
+from experiments.figures.command_line import Size, command
 from experiments.figures.observations import Observation
-from experiments.figures.points import Point, PointsFigure, Results, Size, command, save_figure, write_rows
+from experiments.figures.points import Point, PointsFigure, Results
+from experiments.files import write_rows
 from experiments.plot_curves import PALETTE
+from experiments.plots import save
 from experiments.settings import Config
 from zofed.theory.rates import Exponent, fit_exponent
 
@@ -81,7 +84,7 @@ def finish(size: Size, results: Results, directory: Path) -> list[Observation]:
     low = np.stack([_rounds(curve) for curve in curves.values()], axis=1)
     full = np.stack([_rounds(_relative(results, f"full_rank_{dim}")) for dim in FULL_RANK_DIMENSIONS], axis=1)
     fits = [fit_exponent(DIMENSIONS, low), fit_exponent(FULL_RANK_DIMENSIONS, full)]
-    save_figure(directory / "decomfl_fig5_right.png", _draw(curves, low, full, fits))
+    save(_draw(curves, low, full, fits), directory / "decomfl_fig5_right.png")
     rows = [
         {"dimension": dim, "effective_rank": rank, "mean": column.mean(), "min": column.min(), "max": column.max()}
         for dims, rounds, ranks in (

@@ -9,10 +9,11 @@ one example, 4.2e16 floating point operations. It was not run.
 """
 
 from experiments.configs import decomfl_fashion_cnn, fedavg_fashion_cnn
-from experiments.figures.common import Curve, Figure, Look, Study, command
+from experiments.figures.command_line import command
+from experiments.figures.curves import Curve, Figure, Study
 from experiments.figures.decomfl_fig3 import DECOMFL, SIZES
 from experiments.figures.decomfl_observations import ends_higher_in_turn, far_shorter
-from experiments.figures.drawing import Panel
+from experiments.figures.drawing import Look, Panel
 from experiments.figures.observations import Curves, Observation, faster_in_turn
 
 FRACTIONS = (0.1, 0.05, 0.01)

@@ -19,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import build
+from experiments.figures.command_line import Size, command
 from experiments.figures.observations import Observation
-from experiments.figures.points import Point, PointsFigure, Results, Size, command, write_rows
+from experiments.figures.points import Point, PointsFigure, Results
+from experiments.files import write_rows
 from experiments.metrics import Records
 from experiments.settings import Config, quadratics, study
 from zofed import decomfl, rng

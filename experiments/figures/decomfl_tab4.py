@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from experiments.figures.command_line import Size, command
 from experiments.figures.observations import Observation
-from experiments.figures.points import PointsFigure, Results, Size, command, write_rows
+from experiments.figures.points import PointsFigure, Results
+from experiments.files import write_rows
 from zofed import ClientData, decomfl, fedavg, fedzo, rng
 from zofed.base import Algorithm, Cohort, LossFn, Params, dimension
 from zofed.models.classifier import Classifier

@@ -9,7 +9,9 @@ directions, and a part of the images.
 
 from experiments.configs import fedzo_cifar_attack
 from experiments.figures.attacks import BASELINES, BY_QUERIES, DZOPA, PANELS, ZONE_S, curves_of_baselines, sizes
-from experiments.figures.common import Curve, Figure, Look, Study, command
+from experiments.figures.command_line import command
+from experiments.figures.curves import Curve, Figure, Study
+from experiments.figures.drawing import Look
 from experiments.figures.observations import Curves, Observation, ahead, falling, faster_in_turn
 
 LOCAL_STEPS = (5, 10, 20, 50)

@@ -10,7 +10,9 @@ directions, and a part of the images.
 """
 
 from experiments.figures.attacks import PANELS, aircomp, sizes
-from experiments.figures.common import Curve, Figure, Look, Study, command
+from experiments.figures.command_line import command
+from experiments.figures.curves import Curve, Figure, Study
+from experiments.figures.drawing import Look
 from experiments.figures.observations import Curves, Observation, falling, faster_in_turn, near
 
 SNR_DB = (-10.0, -5.0, 0.0)

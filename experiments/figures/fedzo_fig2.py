@@ -8,7 +8,7 @@ operations. It was not run.
 
 from experiments.figures import fedzo_fig1a
 from experiments.figures.attacks import DZOPA, ZONE_S
-from experiments.figures.common import command
+from experiments.figures.command_line import command
 from experiments.figures.fedzo_fig1a import label
 from experiments.figures.observations import Curves, Observation, ahead
 

@@ -7,7 +7,9 @@ products. It was not run.
 """
 
 from experiments.configs import fedzo_fashion_softmax
-from experiments.figures.common import Curve, Figure, Look, Study, command
+from experiments.figures.command_line import command
+from experiments.figures.curves import Curve, Figure, Study
+from experiments.figures.drawing import Look
 from experiments.figures.observations import Curves, Observation, comparable, faster_in_turn, slightly_slower
 
 LOCAL_STEPS = (5, 10, 20, 50)

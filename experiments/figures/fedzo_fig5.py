@@ -9,7 +9,9 @@ products. It was not run.
 """
 
 from experiments.configs import fedzo_fashion_aircomp
-from experiments.figures.common import Curve, Figure, Look, Study, command
+from experiments.figures.command_line import command
+from experiments.figures.curves import Curve, Figure, Study
+from experiments.figures.drawing import Look
 from experiments.figures.observations import Curves, Observation, comparable, falling, faster_in_turn, most_of
 
 SNR_DB = (-10.0, -5.0, 0.0)

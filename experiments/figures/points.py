@@ -1,39 +1,29 @@
 """Figures of measured points: runs of many configs, each over some seeds, with what they show beside what was expected.
 
 A figure is a list of points, each a config that is played over its seeds as one program. Their records are kept in
-`points/` of the workdir, so that an interrupted figure goes on where it was. Exit codes: 0 done, 1 wrong usage or
-settings, failed, or stopped at once, 130 interrupted with everything saved.
+`points/` of the workdir, so that an interrupted figure goes on where it was.
 """
 
-import csv
 import hashlib
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from absl import flags
-from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from experiments import build, execution, interrupt, workdir
+from experiments.figures.command_line import Size, write_report
 from experiments.figures.observations import Observation
-from experiments.files import replacing, write_json
+from experiments.files import replacing
 from experiments.metrics import Records, append
-from experiments.run import use_compilation_cache, use_cpu_devices
+from experiments.run import use_cpu_devices
 from experiments.settings import Config
 from zofed import sweep
 
-__all__ = ["Point", "PointsFigure", "Results", "Size", "command", "main", "save_figure", "write_rows"]
-
-
-class Size(NamedTuple):
-    """How much of a figure is played."""
-
-    num_rounds: int
-    num_seeds: int
+__all__ = ["Point", "PointsFigure", "Results", "measure"]
 
 
 class Point(NamedTuple):
@@ -70,50 +60,9 @@ class PointsFigure(NamedTuple):
         """A size in words."""
         return f"{size.num_rounds} {self.words[0]}, {size.num_seeds} {self.words[1]}"
 
-
-def command(figure: PointsFigure) -> None:
-    """The whole of a figure's module when it is run: plays the figure and exits."""
-    use_compilation_cache()
-    sys.exit(main(figure, sys.argv[1:]))
-
-
-def main(figure: PointsFigure, arguments: Sequence[str]) -> int:
-    """The command of a figure with the given options; returns the exit code."""
-    values = _flags(figure)
-    try:
-        try:
-            rest = values([figure.name, *arguments])[1:]
-        except flags.Error as error:
-            raise ValueError(str(error)) from error
-        module = f"experiments.figures.{figure.name}"
-        if values.help:
-            print(f"{module} --workdir=DIR [--quick | --cpu]: {figure.title}", values.get_help(), sep="\n")
-            return 0
-        if rest:
-            raise ValueError(f"{rest} are no options")
-        if values.quick and values.cpu:
-            raise ValueError("--quick and --cpu are two sizes; give one of them, or none for the full size")
-        if not values.workdir:
-            raise ValueError("--workdir=DIR is missing: the directory of the results")
-        size = "quick" if values.quick else "cpu" if values.cpu else "full"
-        options = [option for option in arguments if option not in ("--resume", "--noresume")]
-        repeat = ["python", "-m", module, *options, "--resume"]
-        return _play(figure, figure.sizes[size], Path(values.workdir), values.resume, values.progress, repeat)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-
-
-def _flags(figure: PointsFigure) -> flags.FlagValues:
-    values = flags.FlagValues()
-    text = {name: figure.describe(size) for name, size in figure.sizes.items()}
-    flags.DEFINE_string("workdir", None, "Directory of the results.", flag_values=values)
-    flags.DEFINE_bool("quick", False, f"Minutes on a CPU: {text['quick']}.", flag_values=values)
-    flags.DEFINE_bool("cpu", False, f"Longer: {text['cpu']}. Neither: {text['full']}.", flag_values=values)
-    flags.DEFINE_bool("resume", False, "Go on with the figure in workdir, if there is one.", flag_values=values)
-    flags.DEFINE_bool("progress", True, "Show progress.", flag_values=values)
-    flags.DEFINE_bool("help", False, "Show this.", short_name="h", flag_values=values)
-    return values
+    def play(self, size: Size, directory: Path, resume: bool, show_progress: bool, repeat: Sequence[str]) -> int:
+        """Plays the points and finishes the figure: see `Playable.play`."""
+        return _play(self, size, directory, resume, show_progress, repeat)
 
 
 def _play(
@@ -124,15 +73,21 @@ def _play(
     for point in points:
         build.check(point.config)
     digest = hashlib.sha256("\n".join(f"{point.name}: {point.config}" for point in points).encode()).hexdigest()
-    described = {"figure": figure.name, **size._asdict(), "digest_of_points": digest[:16]}
+    described = {
+        "figure": figure.name,
+        "num_rounds": size.num_rounds,
+        "num_seeds": size.num_seeds,
+        "digest_of_points": digest[:16],
+    }
     versions = workdir.describe(ConfigDict({"seed": 0}), sweep.product([]))["versions"]
     with workdir.claim(directory, {"config": described, "sweep": {}, "versions": versions}, resume):
         results = _measured(points, size, directory, show_progress)
         if len(results) < len(points):
-            print("interrupted; what was computed is saved. To go on:\n  " + shlex.join(repeat))
+            print("interrupted; what was computed is saved. To go on:\n  " + shlex.join([*repeat, "--resume"]))
             return 130
         observations = figure.finish(size, results, directory)
-        _report(figure, size, observations, directory)
+        heading = f"{figure.title}: {figure.describe(size)}"
+        write_report(heading, observations, directory, sorted(directory.glob("*.png")))
     return 0
 
 
@@ -178,35 +133,3 @@ def measure(config: Config, num_seeds: int) -> Records:
         record.pop("history", None)
         records = append(records, record)
     return execution.finished(records, task, config)
-
-
-def save_figure(path: Path, drawing: Figure, dpi: int = 110) -> Path:
-    """Writes a PNG, atomically."""
-    options: dict[str, Any] = {"dpi": dpi, "metadata": {"Software": None}}
-    with replacing(path) as beside:
-        drawing.savefig(beside, **options)
-    return path
-
-
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Writes CSV, atomically."""
-    with replacing(path) as beside, beside.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
-def _report(figure: PointsFigure, size: Size, observations: Sequence[Observation], directory: Path) -> None:
-    lines = [f"{figure.title}: {figure.describe(size)}"]
-    for observation in observations:
-        lines += [
-            f"[{'seen' if observation.seen else 'not seen'}] {observation.statement}",
-            f"    criterion: {observation.criterion}",
-            f"    measured: {observation.numbers}",
-        ]
-    report = "\n".join(lines) + "\n"
-    write_json(directory / "observations.json", [observation._asdict() for observation in observations])
-    with replacing(directory / "observations.txt") as beside:
-        beside.write_text(report)
-    print("", report, *sorted(directory.glob("*.png")), sep="\n")

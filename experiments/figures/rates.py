@@ -24,10 +24,13 @@ import numpy as np
 from experiments.bounds_of import bounds_of, constants_of, setting_of
 from experiments.build import task_of
 from experiments.configs import quadratic
+from experiments.figures.command_line import Size, command
 from experiments.figures.observations import Observation
-from experiments.figures.points import Point, PointsFigure, Results, Size, command, save_figure, write_rows
+from experiments.figures.points import Point, PointsFigure, Results
 from experiments.figures.power_laws import Law, Panel, draw, draw_all, interval
+from experiments.files import write_rows
 from experiments.metrics import Records
+from experiments.plots import save
 from experiments.settings import Config
 from zofed import rng
 from zofed.directions import sphere
@@ -237,8 +240,8 @@ def finish(size: Size, results: Results, directory: Path) -> list[Observation]:
     measured = "root mean square error of a difference"
     panels.append(Panel("smoothing", "smoothing µ", measured, np.array(SMOOTHINGS), laws))
     for panel in panels:
-        save_figure(directory / f"rates_{panel.name}.png", draw(panel))
-    save_figure(directory / "rates.png", draw_all(panels), dpi=80)
+        save(draw(panel), directory / f"rates_{panel.name}.png")
+    save(draw_all(panels), directory / "rates.png", dpi=80)
     write_rows(directory / "rates.csv", rows)
     return [_observation(panel, law) for panel in panels for law in panel.laws]
 

@@ -1,47 +1,30 @@
-"""What all figures share: their parts, their three sizes, and the command that plays, draws and judges one.
+"""Figures of curves: studies, each played as by `experiments.run` in a folder of its own, and points of their sweeps.
 
-A figure is a list of studies, each played as by `experiments.run` in a folder of its own, and a list of curves, each a
-point of one study's sweep. Exit codes: 0 done, 1 wrong usage or settings, failed, or stopped at once, 130 interrupted
-with everything saved.
+A figure is a list of studies and a list of curves, each one point of a study's sweep with the seeds as its band.
 """
 
-import csv
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
-from absl import flags
 
-from experiments import baselines, build, schedule, sweeps, workdir
+from experiments import baselines, build, plots, schedule, sweeps, workdir
+from experiments.figures.command_line import Size, write_report
 from experiments.figures.drawing import PANELS, Look, Panel, draw
 from experiments.figures.observations import Curves, Measured, Observation, average
-from experiments.files import replacing, write_json
+from experiments.files import write_rows
 from experiments.run import run as run_study
-from experiments.run import use_compilation_cache, use_cpu_devices
+from experiments.run import use_cpu_devices
 from experiments.settings import Config
 
-__all__ = ["SIZES", "Curve", "Figure", "Look", "Size", "Study", "command", "main", "play", "work"]
-
-
-class Size(NamedTuple):
-    """How much of a figure is played.
-
-    `changes` are settings of all its studies, by dotted name; those of a schedule, of the studies that have one.
-    """
-
-    num_rounds: int
-    eval_every: int
-    num_seeds: int
-    changes: Mapping[str, Any] = {}
-
+__all__ = ["SIZES", "Curve", "Figure", "Study", "sized", "work"]
 
 SIZES = {
-    "quick": Size(num_rounds=10, eval_every=1, num_seeds=2),
-    "cpu": Size(num_rounds=100, eval_every=5, num_seeds=4),
-    "full": Size(num_rounds=300, eval_every=5, num_seeds=10),
+    "quick": Size(num_rounds=10, num_seeds=2),
+    "cpu": Size(num_rounds=100, num_seeds=4, eval_every=5),
+    "full": Size(num_rounds=300, num_seeds=10, eval_every=5),
 }
 
 
@@ -100,83 +83,23 @@ class Figure(NamedTuple):
     sizes: Mapping[str, Size] = SIZES
     panels: tuple[Panel, ...] = PANELS
 
+    def describe(self, size: Size) -> str:
+        """A size in words."""
+        return f"{size.num_rounds} rounds, {size.num_seeds} seeds"
 
-def command(figure: Figure) -> None:
-    """The whole of a figure's module when it is run: plays the figure and exits."""
-    use_compilation_cache()
-    sys.exit(main(figure, sys.argv[1:]))
-
-
-def main(figure: Figure, arguments: Sequence[str]) -> int:
-    """The command of a figure with the given options; returns the exit code."""
-    values = _flags(figure)
-    try:
-        try:
-            rest = values([figure.name, *arguments])[1:]
-        except flags.Error as error:
-            raise ValueError(str(error)) from error
-        if values.help:
-            print(f"{_module(figure)} --workdir=DIR [--quick | --cpu]: {figure.title}", values.get_help(), sep="\n")
-            return 0
-        if rest:
-            raise ValueError(f"{rest} are no options")
-        if values.quick and values.cpu:
-            raise ValueError("--quick and --cpu are two sizes; give one of them, or none for the full size")
-        if not values.workdir:
-            raise ValueError("--workdir=DIR is missing: the directory of the results")
-        size = "quick" if values.quick else "cpu" if values.cpu else "full"
-        options = [option for option in arguments if option not in ("--resume", "--noresume")]
-        repeat = ["python", "-m", _module(figure), *options]
-        return play(figure, figure.sizes[size], Path(values.workdir), values.resume, values.progress, repeat)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    def play(
+        self,
+        size: Size,
+        directory: Path,
+        resume: bool = False,
+        show_progress: bool = False,
+        repeat: Sequence[str] = (),
+    ) -> int:
+        """Plays the studies, draws the curves, and judges the paper's observations: see `Playable.play`."""
+        return _play(self, size, directory, resume, show_progress, repeat)
 
 
-def _module(figure: Figure) -> str:
-    return f"experiments.figures.{figure.name}"
-
-
-def _flags(figure: Figure) -> flags.FlagValues:
-    values = flags.FlagValues()
-    few, middle, full = (figure.sizes[name] for name in ("quick", "cpu", "full"))
-    text = "{0.num_rounds} rounds, {0.num_seeds} seeds"
-    flags.DEFINE_string("workdir", None, "Directory of the results.", flag_values=values)
-    flags.DEFINE_bool("quick", False, f"Minutes on a CPU: {text.format(few)}.", flag_values=values)
-    flags.DEFINE_bool(
-        "cpu", False, f"At most an hour: {text.format(middle)}. Neither: {text.format(full)}.", flag_values=values
-    )
-    flags.DEFINE_bool("resume", False, "Go on with the figure in workdir, if there is one.", flag_values=values)
-    flags.DEFINE_bool("progress", True, "Show progress.", flag_values=values)
-    flags.DEFINE_bool("help", False, "Show this.", short_name="h", flag_values=values)
-    return values
-
-
-def play(
-    figure: Figure,
-    size: Size,
-    directory: Path,
-    resume: bool = False,
-    show_progress: bool = False,
-    repeat: Sequence[str] = (),
-) -> int:
-    """Plays a figure's studies, draws it, and judges the paper's observations.
-
-    Args:
-        figure: for instance `experiments.figures.fedzo_fig3.FIGURE`.
-        size: rounds and seeds.
-        directory: where results go; one that holds something else, or that a process uses, is refused.
-        resume: go on from the studies' checkpoints.
-        show_progress: on stderr.
-        repeat: the command line, to be shown with --resume after an interrupt.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        ValueError: a setting or the directory is not allowed; nothing was compiled or written then.
-        zofed.data.MissingDataError: the data set is not on this machine; the message says how to get it.
-    """
+def _play(figure: Figure, size: Size, directory: Path, resume: bool, show_progress: bool, repeat: Sequence[str]) -> int:
     studies = [sized(study, size) for study in figure.studies]
     grids = [sweeps.parse(study.axes, study.config) for study in studies]
     configs = [
@@ -190,10 +113,10 @@ def play(
         "versions": workdir.describe(studies[0].config, grids[0])["versions"],
     }
     with workdir.claim(directory, description, resume):
-        return _play(figure, size, studies, configs, directory, resume, show_progress, repeat)
+        return _play_studies(figure, size, studies, configs, directory, resume, show_progress, repeat)
 
 
-def _play(
+def _play_studies(
     figure: Figure,
     size: Size,
     studies: Sequence[Study],
@@ -305,37 +228,15 @@ def _row(label: str, curve: Measured) -> dict[str, Any]:
 
 def _write(figure: Figure, size: Size, directory: Path, curves: Curves) -> None:
     """Draws the curves, writes their numbers and what they say of the paper's observations, and prints the latter."""
-    paths = [
-        directory / name for name in (f"{figure.name}.png", "summary.csv", "observations.json", "observations.txt")
-    ]
     seeds = f"lines: mean of {size.num_seeds} seeds, bands: minimum to maximum"
     changes = ", ".join(f"{name} = {value}" for name, value in size.changes.items())
     changed = f" Changed at this size: {changes}." if changes else ""
     caption = f"{figure.caption} {size.num_rounds} rounds; {seeds}.{changed}"
     looks = {curve.label: curve.look for curve in figure.curves}
     drawing = draw(figure.title, caption, curves, looks, figure.reference, figure.panels)
-    options: dict[str, Any] = {"dpi": 150, "metadata": {"Software": None}}
-    with replacing(paths[0]) as beside:
-        drawing.savefig(beside, **options)
-    rows = [_row(label, curve) for label, curve in curves.items()]
-    with replacing(paths[1]) as beside, beside.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
-    observations = figure.observe(curves)
-    report = _report(figure, size, observations)
-    write_json(paths[2], [observation._asdict() for observation in observations])
-    with replacing(paths[3]) as beside:
-        beside.write_text(report)
-    print("", report, *paths, sep="\n")
-
-
-def _report(figure: Figure, size: Size, observations: Sequence[Observation]) -> str:
-    lines = [f"{figure.title}: the paper's observations, after {size.num_rounds} rounds, {size.num_seeds} seeds"]
-    for observation in observations:
-        lines += [
-            f"[{'seen' if observation.seen else 'not seen'}] {observation.statement}",
-            f"    criterion: {observation.criterion}",
-            f"    measured: {observation.numbers}",
-        ]
-    return "\n".join(lines) + "\n"
+    written = [
+        plots.save(drawing, directory / f"{figure.name}.png"),
+        write_rows(directory / "summary.csv", [_row(label, curve) for label, curve in curves.items()]),
+    ]
+    heading = f"{figure.title}: the paper's observations, after {figure.describe(size)}"
+    write_report(heading, figure.observe(curves), directory, written)
