@@ -27,6 +27,9 @@ __all__ = ["Client", "CompensatingClient", "Plan", "Server", "Traffic", "play_ro
 ROUNDS_AT_ONCE = 8
 """A replay's length is a multiple of it."""
 
+# Compiled once per rule, however many plans have it.
+_rebuild, _apply = (jax.jit(function, static_argnums=0) for function in (replay.rebuild, apply))
+
 
 class Plan:
     """What all parties know before the first round.
@@ -49,8 +52,7 @@ class Plan:
     ) -> None:
         self.rule, self.local_steps, self.bits = rule, local_steps, bits
         self.start = start(rule, params)
-        self._rebuild = jax.jit(partial(replay.rebuild, rule))
-        self.apply = jax.jit(partial(apply, rule))
+        self._rebuild, self.apply = partial(_rebuild, rule), partial(_apply, rule)
 
         @cache
         def measure(num_directions: int) -> Callable[..., jax.Array]:
