@@ -41,14 +41,28 @@ Estimator = Callable[[Callable[[jax.Array], jax.Array], Params, Any], Estimate]
 
 
 def move(params: Params, direction: Direction, length: jax.Array | float) -> Params:
-    """params + length * direction, in the dtypes of params, leaf by leaf."""
+    """params + length * direction, in the dtypes of params.
+
+    Small leaves share a box (`rng.materialise`); a large one has its own, so that a program may move it just before it
+    is used, in the storage of the direction if that ends there.
+    """
     step = length * direction.factor
+    leaves, structure = jax.tree.flatten(params)
+    raws = structure.flatten_up_to(direction.raw)
 
     def moved(leaf: jax.Array, raw: jax.Array) -> jax.Array:
-        shifted = lambda own: leaf + (step.astype(own.dtype) * own).astype(leaf.dtype)  # noqa: E731
-        return rng.in_place(shifted, raw) if raw.dtype == leaf.dtype else rng.materialise(lambda: shifted(raw))
+        return leaf + (step.astype(raw.dtype) * raw).astype(leaf.dtype)
 
-    return jax.tree.map(moved, params, direction.raw)
+    small = [number for number, leaf in enumerate(leaves) if leaf.size <= rng.BLOCK]
+    results = dict(
+        zip(small, rng.materialise(lambda: [moved(leaves[number], raws[number]) for number in small]), strict=True)
+    )
+    for number, (leaf, raw) in enumerate(zip(leaves, raws, strict=True)):
+        if number not in results and raw.dtype == leaf.dtype:
+            results[number] = rng.in_place(lambda own, leaf=leaf: moved(leaf, own), raw)
+        elif number not in results:
+            results[number] = rng.materialise(lambda leaf=leaf, raw=raw: moved(leaf, raw))
+    return jax.tree.unflatten(structure, [results[number] for number in range(len(leaves))])
 
 
 def _over(value: jax.Array, divisor: jax.Array | float) -> jax.Array:
