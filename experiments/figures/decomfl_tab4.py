@@ -11,7 +11,6 @@ CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED, one word): a leaf's direction is then drawn
 dropped before the next. What one evaluation of the loss needs besides the model, for any method, has its own column.
 """
 
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +30,9 @@ from zofed.replay import History
 
 LAYERS, WIDTH, STEPS = 16, 256, 1
 HISTORY_ROUNDS = 1000
-LEAST_MEMORY = defaultdict(dict, cpu={"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"})
+LEAST_MEMORY: dict[str, dict[str, str | bool]] = {
+    "cpu": {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"},
+}
 """By backend: XLA's option to order operations for memory, not for concurrency; on other backends it does so anyway."""
 
 NEAR = 0.25
@@ -87,7 +88,7 @@ class Memory(NamedTuple):
 def memory_of(program: Callable[..., Any], *shapes: Any, donate: tuple[int, ...] = ()) -> Memory:
     """Of the program, compiled for arrays of these shapes; what is donated is held once."""
     lowered = jax.jit(program, donate_argnums=donate).lower(*shapes)
-    analysis = lowered.compile(compiler_options=LEAST_MEMORY[jax.default_backend()]).memory_analysis()
+    analysis = lowered.compile(compiler_options=LEAST_MEMORY.get(jax.default_backend())).memory_analysis()
     assert analysis is not None
     returned = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     return Memory(analysis.argument_size_in_bytes, returned, analysis.temp_size_in_bytes)
