@@ -124,8 +124,8 @@ def finish(size: Size, results: Results, directory: Path) -> list[Observation]:
             "DeComFL's downlink is 2MKP numbers a round on average",
             f"over the second half of the rounds the ledger's mean is within {NEAR:.0%} of it",
             abs(late_mean / ours["downlink_numbers_computed"] - 1) <= NEAR,
-            f"over the second half {late_mean:.0f} (ledger); over all rounds {_beside(ours, 'downlink_numbers')}, the "
-            f"latter over the first {ours['rounds_of_messages']} rounds",
+            f"ledger over the second half {late_mean:,.0f}; {_beside(ours, 'downlink_numbers')} (ledger: all rounds; "
+            f"measured: the first {ours['rounds_of_messages']}, one key for each round that was missed)",
         ),
         Observation(
             "what DeComFL sends does not depend on the dimension",
