@@ -10,6 +10,7 @@ import xarray
 
 from experiments import averaging, build, run
 from experiments.settings import images, study
+from tests import tiny
 from zofed.base import dimension
 
 pytestmark = [
@@ -17,19 +18,7 @@ pytestmark = [
     pytest.mark.usefixtures("compilation_cache"),
 ]
 
-CONFIGS = Path(run.__file__).parent / "configs"
-FEDAVG = [
-    f"--config={CONFIGS / 'quadratic.py'}",
-    "--config.data.dim=5",
-    "--config.num_rounds=4",
-    "--config.eval_every=2",
-    "--config.num_clients=3",
-    "--config.cohort_size=2",
-    "--config.algorithm.name=fedavg",
-    "--config.algorithm.local_steps=1",
-    "--config.algorithm.batch_size=2",
-    "--noprogress",
-]
+FEDAVG = [*tiny.STUDY, "--config.algorithm.name=fedavg"]
 MEZO = ["--config.algorithm.name=mezo", "--config.num_clients=1", "--config.cohort_size=1"]
 
 

@@ -19,6 +19,7 @@ import xarray
 
 from experiments import blackbox_tasks, build, checkpoint, execution, files, interrupt, run, sweeps, workdir
 from experiments.settings import flatten, images, study
+from tests import tiny
 from zofed.data import Dataset
 
 # How ml_collections loads a config file.
@@ -29,17 +30,9 @@ pytestmark = [
 
 CONFIGS = Path(run.__file__).parent / "configs"
 TINY = [
-    f"--config={CONFIGS / 'quadratic.py'}",
-    "--config.data.dim=5",
-    "--config.num_rounds=4",
-    "--config.eval_every=2",
-    "--config.num_clients=3",
-    "--config.cohort_size=2",
-    "--config.algorithm.local_steps=1",
+    *tiny.STUDY,
     "--config.algorithm.num_directions=2",
-    "--config.algorithm.batch_size=2",
     "--config.algorithm.smoothing=0.1",
-    "--noprogress",
 ]
 SAME = ("results.nc", "summary.csv", "figures/learning_curves.png")
 """Files that equal runs write equal, byte by byte; timing.json is the only one that holds a time."""

@@ -4,6 +4,7 @@ Losses are separable quadratics, F(x, c) = 1/2 sum_j a_j (x_j - c_j)^2, of param
 size 1, 3 and 10, nested: the shapes that broke bit-equality elsewhere.
 """
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,6 +20,19 @@ PARAMS: Any = {
 DIM = dimension(PARAMS)
 SIZES = (3, 1, 4, 2, 3)
 CURVATURE = np.linspace(0.5, 1.0, DIM).astype(np.float32)
+
+STUDY = [
+    f"--config={Path(__file__).parent.parent / 'experiments' / 'configs' / 'quadratic.py'}",
+    "--config.data.dim=5",
+    "--config.num_rounds=4",
+    "--config.eval_every=2",
+    "--config.num_clients=3",
+    "--config.cohort_size=2",
+    "--config.algorithm.local_steps=1",
+    "--config.algorithm.batch_size=2",
+    "--noprogress",
+]
+"""Options of `experiments.run` for a study on a quadratic that takes as little."""
 
 
 def flat(params: Any) -> jax.Array:
