@@ -408,7 +408,7 @@ def test_every_config_plays_two_rounds(name: str, tmp_path: Path, load_real: Cal
     if config.data.name in ("cifar10", "cifar10_attack", "fashion_mnist", "mnist"):
         load_real(config.data.name.removesuffix("_attack"))
         if "keep_every" in config.data:  # evaluating a convolutional network on all images takes seconds
-            config.data.keep_every = 30
+            config.data.keep_every = 100
     config.num_rounds = 2
     config.eval_every = 1
     config.algorithm.local_steps = 1
