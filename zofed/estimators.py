@@ -18,6 +18,9 @@ from zofed.sequential import InOneBatch, OneModelAtATime, loop_under_vmap
 
 __all__ = ["DIFFERENCES", "Estimate", "Estimator", "central", "estimator", "forward", "jvp", "signed"]
 
+SMALL = 2**10
+"""Entries of a leaf up to which it shares a box when it is moved: alone, it might get other bits in a sweep."""
+
 Losses = Callable[[Params], jax.Array]
 """Params -> the losses of one batch, one per example, in float32 or wider."""
 
@@ -53,7 +56,7 @@ def move(params: Params, direction: Direction, length: jax.Array | float) -> Par
     def moved(leaf: jax.Array, raw: jax.Array) -> jax.Array:
         return leaf + (step.astype(raw.dtype) * raw).astype(leaf.dtype)
 
-    small = [number for number, leaf in enumerate(leaves) if leaf.size <= rng.BLOCK]
+    small = [number for number, leaf in enumerate(leaves) if leaf.size <= SMALL]
     results = dict(
         zip(small, rng.materialise(lambda: [moved(leaves[number], raws[number]) for number in small]), strict=True)
     )
