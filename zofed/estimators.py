@@ -51,21 +51,19 @@ def move(params: Params, direction: Direction, length: jax.Array | float) -> Par
     """
     step = length * direction.factor
     leaves, structure = jax.tree.flatten(params)
-    raws = structure.flatten_up_to(direction.raw)
+    pairs = list(zip(leaves, structure.flatten_up_to(direction.raw), strict=True))
 
     def moved(leaf: jax.Array, raw: jax.Array) -> jax.Array:
         return leaf + (step.astype(raw.dtype) * raw).astype(leaf.dtype)
 
-    small = [number for number, leaf in enumerate(leaves) if leaf.size <= SMALL]
-    results = dict(
-        zip(small, rng.materialise(lambda: [moved(leaves[number], raws[number]) for number in small]), strict=True)
-    )
-    for number, (leaf, raw) in enumerate(zip(leaves, raws, strict=True)):
-        if number not in results and raw.dtype == leaf.dtype:
-            results[number] = rng.in_place(lambda own, leaf=leaf: moved(leaf, own), raw)
-        elif number not in results:
-            results[number] = rng.materialise(lambda leaf=leaf, raw=raw: moved(leaf, raw))
-    return jax.tree.unflatten(structure, [results[number] for number in range(len(leaves))])
+    def alone(leaf: jax.Array, raw: jax.Array) -> jax.Array:
+        if raw.dtype != leaf.dtype:
+            return rng.materialise(lambda: moved(leaf, raw))
+        return rng.in_place(lambda own: moved(leaf, own), raw)
+
+    together = iter(rng.materialise(lambda: [moved(*pair) for pair in pairs if pair[0].size <= SMALL]))
+    results = [next(together) if pair[0].size <= SMALL else alone(*pair) for pair in pairs]
+    return jax.tree.unflatten(structure, results)
 
 
 def _over(value: jax.Array, divisor: jax.Array | float) -> jax.Array:
